@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 
@@ -186,7 +185,7 @@ func (r *ctmRounds) start(docs []topic.Doc) (*topic.Fitted, error) {
 	if p, _, _ := m.Fit(context.Background(), nil); p != nil {
 		f = p.fit
 	} else {
-		st, err := m.begin(context.Background(), docs, rand.New(rand.NewPCG(seed1, seed2)))
+		st, err := m.begin(context.Background(), nil, docs)
 		if err != nil {
 			return nil, sentinel.Bare(err)
 		}

@@ -28,14 +28,15 @@ type ctmStepper struct {
 	all   allTerms // scratch
 }
 
-// begin returns the steps of m on docs, from topics that are drawn from rng unless they are given.
+// begin returns the steps of m on docs, from topics that are drawn from env unless they are given.
 // The error is that of ctx.
-func (m *CTM) begin(ctx context.Context, docs []topic.Doc, rng *rand.Rand) (*topic.Steps, error) {
+func (m *CTM) begin(ctx context.Context, env *Env, docs []topic.Doc) (*topic.Steps, error) {
 	var start [][]float64
 	if t, ok := m.opt.Topics.(*mat.Dense); ok {
 		start = dense.RowsOf(t)
 	} else {
-		start = topic.Start(m.opt.Start).Topics(ctx, docs, m.terms, m.k, rng)
+		start = topic.Start(m.opt.Start).Topics(ctx, env.cores(), docs, m.terms, m.k,
+			env.rng())
 	}
 	if ctx.Err() != nil {
 		return nil, prefixed(context.Cause(ctx))
@@ -195,7 +196,7 @@ func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		return nil, fmt.Errorf("pgsvi: the divergence is %s, but a CTM supports only KL: %w",
 			spell(d), ErrNoProx)
 	}
-	steps, err := m.begin(ctx, m.docs, env.rng())
+	steps, err := m.begin(ctx, env, m.docs)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +308,7 @@ func (s *ctmStream) flush(ctx context.Context) error {
 	all, before := s.buf, *s.pcg
 	rng := rand.New(s.pcg)
 	if s.st == nil {
-		st, err := s.m.begin(ctx, all, rng)
+		st, err := s.m.begin(ctx, NewEnv(s.pcg, runtime.GOMAXPROCS(0)), all)
 		if err != nil {
 			*s.pcg = before
 			return err

@@ -554,11 +554,11 @@ func ExampleNewCTM() {
 	}
 	fmt.Printf("%v\n%.1f\n", words, mat.Formatted(topics))
 	// Output:
-	// [[bonds fell stocks] [dog bird cat]]
-	// ⎡0.1  0.9⎤
-	// ⎢0.1  0.9⎥
+	// [[dog cat bird] [bonds fell stocks]]
+	// ⎡0.9  0.1⎤
 	// ⎢0.9  0.1⎥
-	// ⎣0.9  0.1⎦
+	// ⎢0.1  0.9⎥
+	// ⎣0.1  0.9⎦
 }
 
 // PSIS checks a posterior by importance sampling.

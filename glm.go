@@ -239,18 +239,7 @@ func (g *GLM) setMeans(cols int) {
 	if n == 0 {
 		return
 	}
-	share, sum := make([]float64, n), float64(n)
-	if w := g.lin.Terms.Weight; w != nil {
-		sum = floats.Sum(w)
-	}
-	for i := range share {
-		share[i] = 1 / sum
-		if w := g.lin.Terms.Weight; w != nil {
-			share[i] = w[i] / sum
-		}
-	}
-	g.means = make([]float64, g.dim())
-	g.lin.X.AddMulT(g.means, share, nil)
+	g.means = g.lin.X.Means(g.lin.Terms.Weight)
 	g.means = g.means[:cols:cols]
 }
 

@@ -392,10 +392,10 @@ func (l *rowsLearning) Goal(tol float64) float64 {
 func (l *rowsLearning) Begin() (rough float64, brief bool) { return 0, false }
 
 // Advance implements learn.Staged.
-func (l *rowsLearning) Advance() (times float64, ok bool) {
+func (l *rowsLearning) Advance() (same, ok bool) {
 	ok = !l.all
 	l.all = true
-	return 1, ok
+	return true, ok
 }
 
 func (l *rowsLearning) Keep(best bool) {

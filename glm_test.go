@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -697,5 +698,20 @@ func TestClassesLearnSlope(t *testing.T) {
 			t.Errorf("block %d: a slope of %v and an information of %v, want a slope of %v", i, got,
 				p.Info.At(i, i), want)
 		}
+	}
+}
+
+// TestGLMManyLabels checks that the error for many responses names the first one that is wrong.
+func TestGLMManyLabels(t *testing.T) {
+	const n = 50_000
+	y := make([]float64, n)
+	y[40_001], y[47_003] = 0.5, math.NaN()
+	_, err := NewGLM(mat.NewDense(n, 1, nil), y, Poisson{}, nil)
+	if !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), "row 40001: y = 0.5") {
+		t.Errorf("the error is %v, want ErrLabel and row 40001", err)
+	}
+	y[40_001] = 1
+	if _, err = NewGLM(mat.NewDense(n, 1, nil), y, Poisson{}, nil); !errors.Is(err, ErrNotFinite) {
+		t.Errorf("the error is %v, want ErrNotFinite", err)
 	}
 }

@@ -184,19 +184,17 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 			"%w", i/n, i%n, k[i],
 			ErrNotFinite)
 	}
-	for i := range n {
-		if err := h.Err(); err != nil {
-			return nil, err
-		}
+	err := parallel.Each(h.Context(), n, h.Workers(), func(_, i int) error {
 		for j := range i + 1 { // faults of a custom kernel that show in pairs of rows
 			if kij := math.Abs(k[i*n+j]); k[i*n+i] < 0 || kij > sd[i]*sd[j]*(1+1e-6) {
-				return nil,
-					fmt.Errorf(
-						"pgsvi: the covariance %v of rows %d and %d is invalid for variances %v "+
-							"and %v: %w",
-						k[i*n+j], i, j, k[i*n+i], k[j*n+j], ErrNotPosDef)
+				return fmt.Errorf("pgsvi: the covariance %v of rows %d and %d is invalid for "+
+					"variances %v and %v: %w", k[i*n+j], i, j, k[i*n+i], k[j*n+j], ErrNotPosDef)
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return k, nil
 }

@@ -1042,3 +1042,88 @@ func TestSparseLearnTooFew(t *testing.T) {
 		}
 	}
 }
+
+// In a stage whose rows count for all rows, the gradient is that of the objective, by differences.
+// Under Gaussian noise the curvatures do not change with the kernel, so that the slopes of the
+// overfit are exact, too.
+func TestSparseLearnSampleGradient(t *testing.T) {
+	t.Parallel()
+	gp := learnCase{"", SquaredExp{Scale: 1.2, Length: 0.8}, GaussianNoise{Var: 0.3},
+		func(f, u float64) float64 { return f + u - 0.5 }}.model(t, 120)
+	g := streamed(t, gp, gp.x.Slice(0, 12, 0, 2))
+	l, err := learnerAs[*sparseGPLearner](g.Learner(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := sparse.NewLearning(l.rows, l.sees(), sparse.Division{}, 0, fitFeatures)
+	m.Fixed, m.Stages = g.z.X, []int{20, 40, l.rows.N}
+	m.Use(term.Crew{Workers: 1})
+	if same, ok := m.Advance(); same || !ok {
+		t.Fatalf("the first stage is followed by one that is the same %v, if at all: %v", same, ok)
+	}
+	theta := []float64{0.1, -0.2, -1}
+	at := func(theta []float64) search.Point {
+		x, err := m.Evaluate(theta, 1e-12, math.Inf(1), true)
+		if err != nil || math.IsInf(x.F, 0) {
+			t.Fatalf("at %v: %v, %v", theta, x.F, err)
+		}
+		return x
+	}
+	x := at(theta)
+	for i := range 2 { // of the kernel
+		const h = 1e-4
+		up, down := slices.Clone(theta), slices.Clone(theta)
+		up[i] += h
+		down[i] -= h
+		want := (at(up).F - at(down).F) / (2 * h)
+		if math.Abs(x.Grad[i]-want) > 1e-5*(1+floats.Norm(x.Grad, 2)) {
+			t.Errorf("derivative %d is %v, by differences %v", i, x.Grad[i], want)
+		}
+	}
+}
+
+// The objective of rows that count for all rows, with the overfit, is on average over all such
+// parts of the data, nearly that of all rows.
+func TestSparseLearnSampleObjective(t *testing.T) {
+	t.Parallel()
+	const n, part = 4000, 800
+	x, y := wiggly(n, 2, 0.4)
+	g, err := NewSparseGPRows(t.Context(), Rows(x, y), 2, SquaredExp{}, BernoulliLogit{},
+		&SparseGPOptions{Inducing: x.Slice(0, 40, 0, 2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := learnerAs[*sparseGPLearner](g.Learner(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var off, overfit float64
+	for first := 0; first < n; first += part {
+		rows := &sparse.Rows{N: n, Cols: 2, X: mat.NewDense(n, 2, nil)}
+		for i := range n { // a part of the rows first
+			from := (first + i) % n
+			rows.X.SetRow(i, x.RawRowView(from))
+			rows.Y = append(rows.Y, y[from])
+		}
+		m := sparse.NewLearning(rows, l.sees(), sparse.Division{}, 0, fitFeatures)
+		m.Fixed, m.Stages = g.z.X, []int{400, part, n}
+		m.Use(term.Crew{Workers: 1})
+		var f [2]float64
+		for i := range f {
+			m.Advance()
+			p, err := m.Evaluate([]float64{math.Log(3), math.Log(0.4)}, 1e-6, math.Inf(1), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Keep(true)
+			if f[i] = p.F; i == 0 {
+				overfit += (p.F + m.Best.Look.ELBO) * part / n
+			}
+		}
+		off += (f[0] - f[1]) * part / n
+	}
+	t.Logf("the objective is off by %.1f nats on average, of an overfit of %.1f", off, overfit)
+	if !(overfit > 20 && math.Abs(off) < 0.4*overfit) {
+		t.Errorf("the objective is off by %v nats, of an overfit of %v", off, overfit)
+	}
+}

@@ -232,7 +232,8 @@ func (m *LDA) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 			floats.Add(lambda[k*m.terms:(k+1)*m.terms], t.RawRowView(k))
 		}
 	} else {
-		rows := topic.Start(m.opt.Start).Topics(ctx, m.docs, m.terms, m.k, env.rng())
+		rows := topic.Start(m.opt.Start).Topics(ctx, env.cores(), m.docs, m.terms, m.k,
+			env.rng())
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -233,6 +235,9 @@ func checkLabels(lik Likelihood, y []float64) error {
 		return err
 	}
 	facts := factsOf(lik)
+	if facts.containAll(y) {
+		return nil
+	}
 	for n, yn := range y {
 		if facts.contain(yn) && !facts.tooLarge(yn) {
 			continue
@@ -245,6 +250,26 @@ func checkLabels(lik Likelihood, y []float64) error {
 		}
 	}
 	return nil
+}
+
+// containAll reports whether all of y are responses and none is too large. It returns false if the
+// answer depends on more than the Support.
+func (f *Facts) containAll(y []float64) bool {
+	if f.Censored || f.paired {
+		return false
+	}
+	var others atomic.Bool
+	var cores parallel.Halt
+	cores.Lend(runtime.GOMAXPROCS(0))
+	parallel.Vectors(len(y), &cores, func(lo, hi int) {
+		for _, yn := range y[lo:hi] {
+			if !(math.Abs(yn) <= mostResponse && f.Support.contains(yn, f.Most)) {
+				others.Store(true)
+				return
+			}
+		}
+	})
+	return !others.Load()
 }
 
 // typeName returns the name of the type of v, without the name of this package.

@@ -684,10 +684,7 @@ func (p Poisson) store(e, value, d1, d2, bound []float64, c, lc float64) {
 	value, d1, d2, bound = value[:len(e)], d1[:len(e)], d2[:len(e)], bound[:len(e)]
 	for i, e := range e {
 		y, m, v, g := value[i], d1[i], d2[i], bound[i]
-		r, t := c*e, y*(m+lc)
-		if y == 0 {
-			t = 0
-		}
+		r, t := c*e, y*(m+lc) // t is NaN, and expectation has it, if y is 0 and m infinite
 		err := 4 * special.Eps * (math.Abs(t) + y*math.Abs(lc) + g + r*(1+math.Abs(m)+v))
 		if v >= 0 && err <= math.MaxFloat64 {
 			value[i], d1[i], d2[i], bound[i] = t-r-g, y-r, -r, err

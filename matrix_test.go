@@ -525,3 +525,36 @@ func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *gaus
 		}
 	}
 }
+
+// TestMeans compares means of columns over parts of weighted rows with plain sums.
+func TestMeans(t *testing.T) {
+	const n, cols = 9000, 7
+	rng := rand.New(rand.NewPCG(23, 24))
+	x, weights := mat.NewDense(n, cols, nil), make([]float64, n)
+	sums, sum := make([]float64, cols), 0.0
+	few := NewSparse(cols)
+	for i := range n {
+		row := x.RawRowView(i)
+		weights[i] = rng.ExpFloat64()
+		sum += weights[i]
+		var ind []int
+		var val []float64
+		for j := range row {
+			if rng.IntN(2) == 0 {
+				row[j] = 3 + rng.NormFloat64()
+				ind, val = append(ind, j), append(val, row[j])
+			}
+			sums[j] += weights[i] * row[j]
+		}
+		if err := few.Append(ind, val); err != nil {
+			t.Fatal(err)
+		}
+	}
+	floats.Scale(1/sum, sums)
+	for name, g := range map[string]*design.Matrix{"dense": newDesign(x, false),
+		"sparse": newDesign(few, false)} {
+		if got := g.Means(weights); !floats.EqualApprox(got, sums, 1e-12) {
+			t.Errorf("%s: means %v, want %v", name, got, sums)
+		}
+	}
+}

@@ -1,5 +1,6 @@
-// Package batches returns the orders in which the terms of a model are visited, and random draws
-// of terms.
+// Package batches chooses the order in which a fit reads the terms of a model. The root package
+// uses the orders for mini-batches, and package site uses Approach for the first pass. Packages
+// mixture and topic draw their starts with Pick.
 package batches
 
 import (
@@ -7,7 +8,8 @@ import (
 	"math/rand/v2"
 )
 
-// Passes cuts an order of the n terms into batches, calling arrange before each pass.
+// Passes cuts n terms into batches of the given size. It calls arrange before each pass to set
+// the order of the terms.
 func Passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		if n < 1 || size < 1 {
@@ -17,7 +19,7 @@ func Passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
 		for i := range order {
 			order[i] = i
 		}
-		for { // the caller ends it
+		for { // until the caller stops
 			arrange(order)
 			for i := 0; i < n; i += size {
 				if !yield(order[i:min(i+size, n)]) {
@@ -28,7 +30,7 @@ func Passes(n, size int, arrange func(order []int)) iter.Seq[[]int] {
 	}
 }
 
-// ShuffledOnce visits every term exactly once a pass, in an order drawn at the start and kept.
+// ShuffledOnce yields every term exactly once per pass, in an order that is drawn at the start.
 func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	drawn := false
 	return Passes(n, size, func(order []int) {
@@ -39,11 +41,11 @@ func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	})
 }
 
-// Approach visits every term once, in an order drawn at the start, and then takes all terms
-// together. Its blocks grow with the number of terms visited, from First to Most ≥ First. Once
-// Enough are visited, the others are one block, so that only the first blocks are drawn at random.
-// 0 means that all are visited by blocks that grow.
-// Blocks of another size than First are those of ShuffledOnce.
+// An Approach yields every term once, in random order, and then all terms together in each pass.
+// The blocks of the first pass grow with the number of terms before them, from First to Most,
+// where Most is at least First. Once Enough terms are done, the remaining terms form one block,
+// so only the first blocks are random. If Enough is 0, the blocks keep growing. If Batches is
+// called with another size than First, it works like ShuffledOnce.
 type Approach struct{ First, Most, Enough int }
 
 func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
@@ -61,8 +63,8 @@ func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 			} else {
 				rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
 			}
-			// Each block in order, so that rows are near each other in memory: the terms go to
-			// their blocks from the first to the last.
+			// Sort each block, so that its rows are close to each other in memory. A counting
+			// sort distributes the terms over the blocks in ascending order.
 			block, ends := make([]int, n), []int{}
 			for lo := 0; lo < n; {
 				hi := min(n, lo+max(size, min(lo, a.Most)))
@@ -95,8 +97,8 @@ func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	}
 }
 
-// drawFirst makes the first k numbers of order a random draw of all of them, by the first k steps
-// of a shuffle (Fisher and Yates, 1938).
+// drawFirst moves a random draw of k numbers to the front of order, by the first k steps of a
+// shuffle (Fisher and Yates 1938).
 func drawFirst(order []int, k int, rng *rand.Rand) {
 	for i := range k {
 		j := i + rng.IntN(len(order)-i)
@@ -104,7 +106,7 @@ func drawFirst(order []int, k int, rng *rand.Rand) {
 	}
 }
 
-// Pick draws an index with probability in proportion to its weight.
+// Pick draws an index with probability proportional to its weight.
 func Pick(weight []float64, rng *rand.Rand) int {
 	var sum float64
 	for _, w := range weight {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestApproach checks that the first pass has each term once, in blocks that double from First to
-// Most, each in order, and that all terms follow. Once Enough are visited the rest is one block.
+// TestApproach checks that the first pass yields each term once, in sorted blocks that double
+// from First to Most, and that all terms follow in each later pass. Once Enough terms are done,
+// the rest is one block.
 func TestApproach(t *testing.T) {
 	for _, c := range []struct {
 		approach Approach

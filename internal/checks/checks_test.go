@@ -6,7 +6,7 @@ import (
 	. "github.com/pgsvi/pgsvi"
 )
 
-// quantile returns the quantile of a response whose latent value is N(m, v).
+// quantile returns a quantile of the response if the latent value is N(m, v).
 func quantile(t testing.TB, l Likelihood, prob, m, v float64) float64 {
 	t.Helper()
 	q, err := NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
@@ -16,5 +16,5 @@ func quantile(t testing.TB, l Likelihood, prob, m, v float64) float64 {
 	return q[0]
 }
 
-// responderOnly hides all but LogProb and Responder.
+// responderOnly hides all methods except LogProb and the methods of Responder.
 type responderOnly struct{ Responder }

@@ -16,8 +16,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The evidence and the moments of the posterior are those of a quadrature over the weights of three
-// classes of one column, of one prior and of three.
+// TestClassesPSIS checks the evidence and the moments of the posterior against a quadrature over
+// the weights of three classes. The data have one column, and the classes have different priors
+// or the same prior.
 func TestClassesPSIS(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	const n = 12
@@ -60,10 +61,10 @@ func TestClassesPSIS(t *testing.T) {
 					}
 					f := rule.W[i] * rule.W[j] * rule.W[k] * math.Exp(logp)
 					total += f
-					centre := floats.Sum(w) / 3
+					center := floats.Sum(w) / 3
 					for e := range w {
-						mean[e] += f * (w[e] - centre)
-						square[e] += f * (w[e] - centre) * (w[e] - centre)
+						mean[e] += f * (w[e] - center)
+						square[e] += f * (w[e] - center) * (w[e] - center)
 					}
 				}
 			}
@@ -82,7 +83,8 @@ func TestClassesPSIS(t *testing.T) {
 	}
 }
 
-// Drawn labels of GPs have each class as often as the probabilities say, row by row.
+// TestClassesGPPredictiveCheck checks that GPs draw each class of each row as often as its
+// probability predicts.
 func TestClassesGPPredictiveCheck(t *testing.T) {
 	x, y := irisPart(t)
 	ctx := context.Background()
@@ -117,7 +119,7 @@ func TestClassesGPPredictiveCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	judge("GP", c, q.At(x).Probs())
-	// Of few inducing inputs, so that much of each row is its own.
+	// A few inducing inputs leave much of each row's variance to the row itself.
 	s, err := NewSparseGP(x, y, kernel, Softmax{}, &SparseGPOptions{Rank: 5})
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +146,8 @@ func TestClassesGPPredictiveCheck(t *testing.T) {
 	}
 }
 
-// Contributions add up to the log odds of two classes, with the standard deviations of draws.
+// TestClassesExplain checks that contributions add up to the log odds of two classes, and that
+// their standard deviations match draws.
 func TestClassesExplain(t *testing.T) {
 	x, y := irisClasses(t)
 	post, _ := fitClasses(t, x, y, Softmax{}, &GLMOptions{Intercept: true,
@@ -180,7 +183,7 @@ func TestClassesExplain(t *testing.T) {
 			t.Errorf("%s: %v ± %v, of draws %v ± %v", r.Name, r.Mean, r.SD, sum, sd)
 		}
 	}
-	// By themselves they are the most probable class against the next.
+	// Without options, Explain compares the most probable class with the second.
 	if e, err = post.Explain(row, nil); err != nil ||
 		!strings.Contains(e.String(), "log odds of class=virginica against class=versicolor") ||
 		!strings.Contains(e.String(), "odds ×") {

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// endsAlike checks that a fit of m that is saved after four passes and resumed ends as res.
+// endsAlike checks that a fit of m that is saved after four passes and resumed ends like res.
 func endsAlike(t *testing.T, m Model, res *Result) {
 	t.Helper()
 	ctx := context.Background()
@@ -52,13 +52,13 @@ func TestClassesGP(t *testing.T) {
 	if res.Status != Converged || !math.IsInf(res.GapBound, 1) {
 		t.Errorf("%v", res)
 	}
-	if res.Passes > 12 { // with those of the prior and of the means alone, 14
+	if res.Passes > 12 { // 14 with steps of the prior and of the means only
 		t.Errorf("%v passes", res.Passes)
 	}
-	if want := -23.9827; !(res.ELBO > want-0.01) { // of 60 passes
+	if want := -23.9827; !(res.ELBO > want-0.01) { // reached in 60 passes
 		t.Errorf("ELBO %v, want %v", res.ELBO, want)
 	}
-	// At the rows the prediction is the posterior there.
+	// At the training rows, the prediction is the posterior of their latent values.
 	p := post.At(x)
 	m, v := p.Latent(nil, nil)
 	tm, tv := post.Train(nil, nil)
@@ -85,7 +85,7 @@ func TestClassesGP(t *testing.T) {
 	if !mat.Equal(loaded.At(x).Probs(), p.Probs()) {
 		t.Error("loaded, it predicts otherwise")
 	}
-	// Resumed, and permuted.
+	// The fit must not change if it is resumed or the classes are permuted.
 	other := nextClass(y)
 	h, err := NewGP(x, other, kernel, Softmax{}, nil)
 	if err != nil {
@@ -115,7 +115,8 @@ func TestClassesGP(t *testing.T) {
 	}
 }
 
-// Two classes are BernoulliLogit of the difference of their functions.
+// TestClassesGPTwo checks that two classes equal BernoulliLogit with the difference of their
+// functions.
 func TestClassesGPTwo(t *testing.T) {
 	x, y := irisPart(t)
 	two, sign := make([]float64, len(y)), make([]float64, len(y))
@@ -144,8 +145,8 @@ func TestClassesGPTwo(t *testing.T) {
 	}
 }
 
-// With a Linear kernel a SparseGP is a GLM, and two classes are the logit of twice the prior
-// variance.
+// TestSparseClassesExact checks that a SparseGP with a Linear kernel equals a GLM, and that two
+// classes equal a logit with twice the prior variance.
 func TestSparseClassesExact(t *testing.T) {
 	testkit.NotShort(t)
 	x, y := testkit.Longer(irisClasses, irisPart)(t)
@@ -199,7 +200,8 @@ func TestSparseClassesExact(t *testing.T) {
 	}
 }
 
-// A SparseGP of classes against the GP; saved, loaded, resumed, permuted, in parts.
+// TestSparseClasses compares a SparseGP of classes with the GP. It also saves, loads and resumes
+// the fit, permutes the classes, and predicts in parts.
 func TestSparseClasses(t *testing.T) {
 	x, y := testkit.Longer(irisClasses, irisPart)(t)
 	ctx := context.Background()
@@ -220,7 +222,7 @@ func TestSparseClasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its precisions are free, where those of the GP are sites.
+	// The SparseGP has free precisions, but the precisions of the GP are sites.
 	if !(res.ELBO > want.ELBO-0.01 && res.ELBO < want.ELBO+0.1) || res.Status != Converged {
 		t.Errorf("rank %d: %v, of the GP %v", g.Rank(), res, want)
 	}
@@ -276,7 +278,8 @@ func TestSparseClasses(t *testing.T) {
 	}
 }
 
-// A SparseGP of classes learns what the GP of its rows does: all of them, as they are few.
+// TestSparseClassesLearn checks that a SparseGP of classes learns the same as the GP of its rows.
+// It uses all rows because there are few.
 func TestSparseClassesLearn(t *testing.T) {
 	testkit.NotShort(t)
 	x, y := irisPart(t)
@@ -308,8 +311,8 @@ func TestSparseClassesLearn(t *testing.T) {
 	}
 }
 
-// TestSparseClassesLearnSome: of more rows than a GP of classes is learned from, some are taken,
-// and the result says so.
+// TestSparseClassesLearnSome checks that Learn uses a sample of the rows if there are too many
+// for a softmax GP, and that the result reports the sample.
 func TestSparseClassesLearnSome(t *testing.T) {
 	testkit.NotShort(t)
 	ctx := context.Background()
@@ -337,9 +340,9 @@ func TestSparseClassesLearnSome(t *testing.T) {
 	}
 }
 
-// What a GP of three classes learns is no worse than any scale and length near it, under the same
-// priors, by more than its tolerance; and rows that it has not seen are predicted better than by
-// the kernel to begin with.
+// TestClassGPLearnBest checks that no scale and length scale near the learned values has a better
+// objective by more than the tolerance. The learned kernel must also predict new rows better than
+// the initial kernel.
 func TestClassGPLearnBest(t *testing.T) {
 	t.Parallel()
 	x, y := loadIris(t)
@@ -393,7 +396,7 @@ func TestClassGPLearnBest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := -res.ELBO + l.Objective + l.Fit.ELBO // nearly, as priors are wide
+		f := -res.ELBO + l.Objective + l.Fit.ELBO // approximately, because priors are wide
 		if f < l.Objective-0.3 {
 			t.Errorf("%+v: objective about %v, below the %v of %+v", at, f, l.Objective, k)
 		}

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// What is predicted of a row that is left out is what a fit without it predicts: of the rows of
-// most influence, and some more.
+// TestClassesLOORefits compares the predictions of left-out rows with fits without the rows, for
+// the most influential rows and some others.
 func TestClassesLOORefits(t *testing.T) {
 	x, y := testkit.Longer(irisClasses, irisPart)(t)
 	ctx := context.Background()
@@ -73,7 +73,7 @@ func TestClassesLOORefits(t *testing.T) {
 			if !(l.Parameters > 3 && l.Parameters < 30) || len(l.Unresolved) > 0 {
 				t.Errorf("%v, without %v", l, l.Unresolved)
 			}
-			// By class, from probabilities of rows that are left out.
+			// Calibrate each class with the probabilities of left-out rows.
 			bins, err := l.Cavity.CalibrationOf(1, y, 5)
 			if err != nil || len(bins.Bins) != 5 {
 				t.Errorf("%v, %v", bins, err)
@@ -82,12 +82,13 @@ func TestClassesLOORefits(t *testing.T) {
 	}
 }
 
-// probs is a posterior that predicts.
+// probs is a posterior that predicts probabilities.
 type probs interface {
 	At(x mat.Matrix) *Prediction
 }
 
-// twoClasses returns the rows of iris of two classes, with their labels 0 and 1, and −1 and +1.
+// twoClasses returns the rows of two classes of iris, with labels 0 and 1 and with labels −1 and
+// +1.
 func twoClasses(t *testing.T) (x mat.Matrix, labels, sign []float64) {
 	all, y := irisClasses(t)
 	var rows []int
@@ -102,8 +103,8 @@ func twoClasses(t *testing.T) (x mat.Matrix, labels, sign []float64) {
 	return x, labels, sign
 }
 
-// Two classes have the cavities of BernoulliLogit with twice the prior variance, and a weight is
-// that of as many rows, one of which is left out.
+// TestClassesLOOTwo checks that two classes have the cavities of BernoulliLogit with twice the
+// prior variance. A row of weight w counts as w rows, and LOO leaves out one of them.
 func TestClassesLOOTwo(t *testing.T) {
 	ctx := context.Background()
 	sub, labels, sign := twoClasses(t)
@@ -142,7 +143,8 @@ func TestClassesLOOTwo(t *testing.T) {
 	}
 }
 
-// Two classes of a GP have the cavities of the GP of BernoulliLogit with twice the prior variance.
+// TestClassGPLOOTwo checks that a GP of two classes has the cavities of the GP of BernoulliLogit
+// with twice the prior variance.
 func TestClassGPLOOTwo(t *testing.T) {
 	ctx := context.Background()
 	sub, labels, sign := twoClasses(t)
@@ -178,7 +180,8 @@ func TestClassGPLOOTwo(t *testing.T) {
 	t.Logf("%v, of the logit %v", two, one)
 }
 
-// The only row of a column is left to the prior.
+// TestClassesLOOAlone checks that leaving out the only row of a column gives the prior for this
+// column.
 func TestClassesLOOAlone(t *testing.T) {
 	y := []float64{0, 1, 2, 0, 1, 2, 1}
 	x := mat.NewDense(len(y), 2, nil)
@@ -211,7 +214,7 @@ func TestClassesLOOAlone(t *testing.T) {
 	}
 }
 
-// What cannot be left out of a GP of classes says why.
+// TestClassGPLOOErrors checks the errors of a softmax GP that cannot leave out rows.
 func TestClassGPLOOErrors(t *testing.T) {
 	x, y := irisClasses(t)
 	ctx := context.Background()
@@ -229,7 +232,7 @@ func TestClassGPLOOErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	few := gp(1, &GPOptions{MaxMemory: 9e6}, Softmax{Classes: 10}) // enough for a fit
+	few := gp(1, &GPOptions{MaxMemory: 9e6}, Softmax{Classes: 10}) // enough memory for a fit
 	ten, _, err := few.Fit(ctx, &Solver{MaxPasses: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// noisyIris returns iris with labels that no plane parts, so that scales stay small.
+// noisyIris returns iris with labels that no plane separates, so that scales stay small.
 func noisyIris(t *testing.T) (*mat.Dense, []float64) {
 	x, y := irisClasses(t)
 	for i := range y {
@@ -24,7 +24,8 @@ func noisyIris(t *testing.T) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// eachPrior returns the prior of so many weights of each class.
+// eachPrior returns a prior for classes with the given number of weights each, where class k has
+// the standard deviation sds[k].
 func eachPrior(t *testing.T, weights int, sds ...float64) *Gaussian {
 	var v []float64
 	for _, sd := range sds {
@@ -37,7 +38,8 @@ func eachPrior(t *testing.T, weights int, sds ...float64) *Gaussian {
 	return q
 }
 
-// Two classes of two priors are a logit, with the sum of their variances.
+// TestClassesOwnPriorTwo checks that two classes with different priors equal a logit whose prior
+// variance is the sum.
 func TestClassesOwnPriorTwo(t *testing.T) {
 	x, y := noisyIris(t)
 	two, sign := slices.Clone(y), slices.Clone(y)
@@ -60,8 +62,9 @@ func TestClassesOwnPriorTwo(t *testing.T) {
 	}
 }
 
-// Classes in another order with their priors have the same answer, of which a proof holds. Equal
-// priors of classes are one of all.
+// TestClassesOwnPrior checks that permuting the classes together with their priors permutes the
+// result, which has a valid bound. Equal priors for each class equal a single prior for all
+// classes.
 func TestClassesOwnPrior(t *testing.T) {
 	x, y := noisyIris(t)
 	opt := func(sds ...float64) *GLMOptions { return &GLMOptions{Prior: eachPrior(t, 4, sds...)} }
@@ -84,7 +87,7 @@ func TestClassesOwnPrior(t *testing.T) {
 		!mat.EqualApprox(same.At(x).Probs(), one.At(x).Probs(), 1e-4) {
 		t.Errorf("equal priors: %v, want %v", equal, want)
 	}
-	// The bound is that of any covariance, as where classes have one prior.
+	// The bound is over all covariances, as for a single prior.
 	if !(res.GapBound > 0 && res.GapBound < 1) || res.Scope != OverLargerFamily {
 		t.Errorf("proved %v, %v", res.GapBound, res.Scope)
 	}
@@ -105,7 +108,8 @@ func TestClassesOwnPrior(t *testing.T) {
 	}
 }
 
-// A standard deviation of each class is learned, in any order of the classes, and saved.
+// TestClassesLearnEach learns a standard deviation for each class, with the classes in two
+// orders, and saves the result.
 func TestClassesLearnEach(t *testing.T) {
 	x, y := noisyIris(t)
 	ctx := context.Background()
@@ -135,7 +139,7 @@ func TestClassesLearnEach(t *testing.T) {
 	if a, b := res.Fit.ELBO, next.Fit.ELBO; !(math.Abs(a-b) < 1e-3) {
 		t.Errorf("ELBO %v, and %v of classes in another order", a, b)
 	}
-	// The GLM that it returns has these standard deviations.
+	// The GLM that Learn returns has the learned standard deviations.
 	again, fit, err := g.Fit(ctx, nil)
 	if err != nil || !(math.Abs(fit.ELBO-res.Fit.ELBO) < 1e-4) {
 		t.Errorf("fitted again: %v, want %v; %v", fit, res.Fit, err)
@@ -148,7 +152,7 @@ func TestClassesLearnEach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second fit takes the standard deviations as known.
+	// The second fit treats the standard deviations as known.
 	if !mat.Equal(read.At(x).Probs(), post.At(x).Probs()) ||
 		!mat.EqualApprox(again.At(x).Probs(), post.At(x).Probs(), 0.03) {
 		t.Error("read or fitted again, it predicts otherwise")
@@ -159,7 +163,7 @@ func TestClassesLearnEach(t *testing.T) {
 	}
 }
 
-// Priors and blocks of classes that cannot be are errors that say why.
+// TestClassesOwnPriorErrors checks the errors for invalid priors and blocks of classes.
 func TestClassesOwnPriorErrors(t *testing.T) {
 	x, y := noisyIris(t)
 	mean, err := NewMeanField([]float64{0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0},
@@ -181,7 +185,7 @@ func TestClassesOwnPriorErrors(t *testing.T) {
 	} {
 		if _, err := NewGLM(x, y, Softmax{}, &c.opt); !errors.Is(err, c.err) ||
 			!strings.Contains(err.Error(), c.says) {
-			t.Errorf("%v, want one that says %q", err, c.says)
+			t.Errorf("%v, want an error with %q", err, c.says)
 		}
 	}
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// TestClassesGPSingular holds GPs of classes with a linear kernel, of which the covariance is
-// singular and the prior wide, against the GLM that they are: its q have all that theirs have, so
-// that no GP has a greater ELBO. Columns are far from 0, constant, or others again.
+// TestClassesGPSingular compares softmax GPs that have a linear kernel with the equivalent GLM.
+// Their covariance is singular and the prior is wide. The family of the GLM contains all q of the
+// GP, so no GP may have a greater ELBO. Some columns are far from 0, constant, or copies of
+// another column.
 func TestClassesGPSingular(t *testing.T) {
 	ctx, converged, all := context.Background(), 0, 0
 	for seed := range testkit.Seeds(testkit.Longer(60, testkit.Shorter(24, 16))) {

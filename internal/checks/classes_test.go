@@ -16,7 +16,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// irisClasses returns iris with standardised columns.
+// irisClasses returns iris with standardized columns.
 func irisClasses(t testing.TB) (*mat.Dense, []float64) {
 	x, y := loadIris(t)
 	n, d := x.Dims()
@@ -29,7 +29,7 @@ func irisClasses(t testing.TB) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// fitClasses returns the fit of a softmax.
+// fitClasses fits a softmax model.
 func fitClasses(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions,
 	s *Solver) (*GLMPosterior, *Result) {
 	t.Helper()
@@ -44,7 +44,8 @@ func fitClasses(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt *GL
 	return post, res
 }
 
-// The references are of another program: multi.json and multinomial_iris_full.json.
+// TestClassesIris compares fits with references from another program, in multi.json and
+// multinomial_iris_full.json.
 func TestClassesIris(t *testing.T) {
 	x, y := irisClasses(t)
 	post, res := fitClasses(t, x, y, Softmax{Classes: 3},
@@ -53,13 +54,14 @@ func TestClassesIris(t *testing.T) {
 	if want := -43.097335; !(math.Abs(res.ELBO-want) < 1e-5) || res.Status != Converged {
 		t.Errorf("%v, want an ELBO of %v", res, want)
 	}
-	// A full covariance has an ELBO of −43.09414, which the bound is to be above, and near.
+	// A full covariance has an ELBO of −43.09414. The bound must be above this value, but not by
+	// much.
 	if lost := -43.09414 - res.ELBO; res.Scope != OverLargerFamily ||
 		!(res.GapBound > lost && res.GapBound < 2.1*lost) {
 		t.Errorf("a gap of %v is proved %v, and a full covariance gains %v", res.GapBound,
 			res.Scope, lost)
 	}
-	if !(res.ELBOErr > 0 && res.ELBOErr < 1e-7) { // 1e-11 or so a class and row
+	if !(res.ELBOErr > 0 && res.ELBOErr < 1e-7) { // about 1e-11 per class and row
 		t.Errorf("the ELBO is known to %v", res.ELBOErr)
 	}
 	first := 0
@@ -68,10 +70,10 @@ func TestClassesIris(t *testing.T) {
 			break
 		}
 	}
-	if first > 6 { // with the prior and the mode of the means, 8
+	if first > 6 { // 8 when starting from the prior and the mode of the means
 		t.Errorf("%d passes to 0.01 nats", first)
 	}
-	// The posterior of a full covariance has about these standard deviations.
+	// The posterior with a full covariance has about these standard deviations.
 	want := []float64{-1.1750085015760376, 1.2585785686025723, -2.096205097209212,
 		-1.9608290411616347, -0.3437947837059258}
 	for j, m := range post.Mean(nil)[:5] {
@@ -82,7 +84,7 @@ func TestClassesIris(t *testing.T) {
 	if name := post.Summary().Rows[1].Name; name != "class=setosa · x1" {
 		t.Errorf("the second row of the summary is %q", name)
 	}
-	// Probabilities sum to 1, and draws of the weights have their means.
+	// Probabilities must sum to 1, and draws of the weights must have the right means.
 	p := post.At(x)
 	probs := p.Probs()
 	draws := mat.NewDense(4000, post.Dim(), nil)
@@ -111,7 +113,7 @@ func TestClassesIris(t *testing.T) {
 			t.Errorf("row %d has probability sd %v of class 1, and %v by draws", i, sd[i], drawn)
 		}
 	}
-	// Variances of the contrasts are those of their covariance, and of draws.
+	// The variances of the contrasts must match their covariance and draws.
 	cov, sds := post.Cov(), post.SD(nil)
 	for j, s := range sds {
 		if got := cov.At(j, j); !(math.Abs(got-s*s) < 1e-12*got) {
@@ -156,7 +158,7 @@ func TestClassesDigits(t *testing.T) {
 	}
 }
 
-// Two classes are BernoulliLogit of w_1 − w_0.
+// TestClassesTwo checks that two classes equal BernoulliLogit with weights w_1 − w_0.
 func TestClassesTwo(t *testing.T) {
 	x, y := irisClasses(t)
 	two, sign := make([]float64, len(y)), make([]float64, len(y))
@@ -196,9 +198,9 @@ func TestClassesTwo(t *testing.T) {
 	}
 }
 
-// TestClassesTwoWeights holds two classes against the logit where the weights of rows differ by
-// factors of 10⁸ and the first column is in units of up to 10⁷. Runs stalled up to 10⁵ nats below the
-// logit, or at its ELBO with a Gap of +Inf.
+// TestClassesTwoWeights compares two classes with the logit if the weights of rows differ by
+// factors of 10⁸ and the first column has units of up to 10⁷. Such runs once stalled up to 10⁵
+// nats below the logit, or ended at its ELBO with a Gap of +Inf.
 func TestClassesTwoWeights(t *testing.T) {
 	for _, c := range []struct {
 		seed, label uint64
@@ -233,8 +235,9 @@ func TestClassesTwoWeights(t *testing.T) {
 	}
 }
 
-// Under a prior that is far wider than the labels say, scores of classes that a plane parts are as
-// large as it lets them be: a run goes there, and does not end with small ones and a small Gap.
+// TestClassesWidePrior checks classes that a plane separates, under a prior that is far wider
+// than the labels require. The scores must grow as large as the prior allows. The run must not
+// end with small scores and a small Gap.
 func TestClassesWidePrior(t *testing.T) {
 	const n = 12
 	for _, c := range []struct {
@@ -268,8 +271,9 @@ func TestClassesWidePrior(t *testing.T) {
 	}
 }
 
-// A predictive check of classes draws their shares: the means are those of the probabilities, and
-// the spread that of a multinomial or more. Labels that are not of the model stand out.
+// TestClassesPredictiveCheck draws the shares of classes. Their means must match the
+// probabilities, and their spread must be at least multinomial. The check must reject labels that
+// do not come from the model.
 func TestClassesPredictiveCheck(t *testing.T) {
 	x, y := irisClasses(t)
 	n := len(y)
@@ -316,7 +320,7 @@ func TestClassesPredictiveCheck(t *testing.T) {
 		!(math.Abs(row.Mean-want) < 0.02) {
 		t.Errorf("%+v, want a mean of %v", row, want)
 	}
-	other := make([]float64, n) // all of one class
+	other := make([]float64, n) // all labels have the same class
 	h, err := NewGLM(x, other, lik, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +330,8 @@ func TestClassesPredictiveCheck(t *testing.T) {
 	}
 }
 
-// What classes and workers are called does not matter, nor what is the same for all classes.
+// TestClassesSame checks that the order of the classes, the number of workers, and offsets that
+// all classes share do not change the fit.
 func TestClassesSame(t *testing.T) {
 	x, y := testkit.Shorter(irisClasses, irisPart)(t)
 	n := len(y)
@@ -352,7 +357,7 @@ func TestClassesSame(t *testing.T) {
 	if got := fit(y, GLMOptions{Offset: same}, Solver{}); !(math.Abs(got-want) < 1e-9) {
 		t.Errorf("the same offset: %v, want %v", got, want)
 	}
-	// Rows of weight 2 are rows that occur twice.
+	// A row of weight 2 counts as two equal rows.
 	twice, weights := mat.NewDense(2*n, 4, nil), make([]float64, n)
 	for i := range 2 * n {
 		twice.SetRow(i, x.RawRowView(i%n))
@@ -368,7 +373,8 @@ func TestClassesSame(t *testing.T) {
 	}
 }
 
-// Classes that never occur, one class alone, fewer rows than columns, and no rows.
+// TestClassesFew fits classes that never occur, a single class, fewer rows than columns, and no
+// rows.
 func TestClassesFew(t *testing.T) {
 	x, y := irisClasses(t)
 	for _, c := range []struct {
@@ -410,7 +416,8 @@ func TestClassesFew(t *testing.T) {
 	}
 }
 
-// A run that is saved and resumed has the bits of one that goes on.
+// TestClassesResume checks that a run that is saved and resumed has the same bits as an
+// uninterrupted run.
 func TestClassesResume(t *testing.T) {
 	x, y := testkit.Shorter(irisClasses, irisPart)(t)
 	g, err := NewGLM(x, y, Softmax{}, &GLMOptions{Intercept: true})
@@ -449,7 +456,7 @@ func TestClassesResume(t *testing.T) {
 	if _, _, err := g.Fit(canceled, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
-	// Steps of the paper come to the same.
+	// The steps of the paper must reach the same optimum.
 	_, best, err := g.Fit(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -463,8 +470,8 @@ func TestClassesResume(t *testing.T) {
 	}
 }
 
-// Classes that planes separate, under a wide prior: precisions that are far too large in some
-// direction must not end the run.
+// TestClassesSeparable checks classes that planes separate, under a wide prior. Precisions that
+// are far too large in some direction must not end the run.
 func TestClassesSeparable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	x, y := mat.NewDense(300, 4, nil), make([]float64, 300)
@@ -512,7 +519,7 @@ func TestClassesRefused(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	// 10 classes of 300 weights take 144 MB, and their proof 108 MB.
+	// Ten classes with 300 weights need 144 MB, and their bound needs 108 MB.
 	wide, ten := mat.NewDense(20, 300, nil), make([]float64, 20)
 	for most, want := range map[int64]error{200e6: ErrMemory, 300e6: nil} {
 		opt := &GLMOptions{MaxMemory: most}
@@ -564,10 +571,10 @@ func TestClassesRefused(t *testing.T) {
 	}
 }
 
-// The scale learned is where the best ELBO is the greatest.
+// TestClassesLearn checks that the learned scale maximizes the best ELBO.
 func TestClassesLearn(t *testing.T) {
 	x, y := irisClasses(t)
-	for i := range y { // so that no plane parts the classes, and the scale stays small
+	for i := range y { // so that no plane separates the classes and the scale stays small
 		if i%7 == 0 {
 			y[i] = math.Mod(y[i]+1, 3)
 		}
@@ -607,7 +614,7 @@ func irisPart(t testing.TB) (*mat.Dense, []float64) {
 	return part.(*mat.Dense), labels
 }
 
-// nextClass returns the labels y of three classes with other numbers.
+// nextClass returns the labels y of three classes with permuted class numbers.
 func nextClass(y []float64) []float64 {
 	other := make([]float64, len(y))
 	for i, c := range y {

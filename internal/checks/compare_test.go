@@ -12,8 +12,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// TestCompareLOORefits checks that the difference of two models is within the Err of both of that
-// of refits without each row, and its standard error against the formula.
+// TestCompareLOORefits compares the difference of two models with the difference of refits
+// without each row. They must agree to within the Err of both models. It also checks the standard
+// error against its formula.
 func TestCompareLOORefits(t *testing.T) {
 	t.Parallel()
 	n := testkit.Longer(60, 30)
@@ -31,7 +32,7 @@ func TestCompareLOORefits(t *testing.T) {
 			x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
 			y[i] = quantile(t, c.lik, rng.Float64(), 0.3+0.9*x.At(i, 0)+0.2*x.At(i, 1), 0)
 		}
-		// The log-probability of row i, or of none, and LOO.
+		// fit returns the log-probability of the left-out row if there is one, and LOO.
 		fit := func(x *mat.Dense, y []float64, of mat.Matrix, yi []float64) (float64, *LOO) {
 			var p interface{ At(mat.Matrix) *Prediction }
 			var l *LOO
@@ -103,7 +104,7 @@ func TestCompareLOORefits(t *testing.T) {
 	}
 }
 
-// TestCompareLOO checks verdicts, tables and what is refused.
+// TestCompareLOO checks verdicts, tables and errors.
 func TestCompareLOO(t *testing.T) {
 	for _, c := range []struct {
 		diff, se, err float64
@@ -157,7 +158,7 @@ func TestCompareLOO(t *testing.T) {
 	if _, err := CompareLOO(a); !errors.Is(err, ErrParam) {
 		t.Errorf("nothing to compare with: %v", err)
 	}
-	// A datum that one cannot leave out is in neither sum.
+	// Neither sum contains an observation that LOO cannot leave out.
 	b := loo(y, GaussianNoise{Var: 2}, nil)
 	b.Unresolved = []int{1}
 	cmp, err := CompareLOO(a, b, a)
@@ -181,7 +182,8 @@ func TestCompareLOO(t *testing.T) {
 	}
 }
 
-// TestCalibration checks bins by hand, calibrated and wrong probabilities, and what is refused.
+// TestCalibration checks bins against hand calculations, and the results for calibrated and for
+// wrong probabilities. It also checks errors.
 func TestCalibration(t *testing.T) {
 	const n = 4000
 	rng := testkit.Rand(12)
@@ -208,13 +210,14 @@ func TestCalibration(t *testing.T) {
 		t.Errorf("%d rows of %d", rows, n)
 	}
 	for i := range m {
-		m[i] *= 3 // far too sure
+		m[i] *= 3 // far too confident
 	}
 	if c, err = NewPrediction(BernoulliLogit{}, m, v).Calibration(y, 0); err != nil ||
 		len(c.Bins) != 10 || c.Nats < 20*c.Expected || !strings.Contains(c.String(), "*") {
 		t.Errorf("too sure: %v %v", c, err)
 	}
-	// By hand: two bins of probabilities ½ and σ(2), the first of tied rows.
+	// By hand, there are two bins with probabilities ½ and σ(2), and the rows of the first are
+	// tied.
 	p := NewPrediction(BernoulliLogit{}, []float64{2, 0, 0, 2, 0}, make([]float64, 5))
 	if c, err = p.Calibration([]float64{1, 1, -1, -1, -1}, 5); err != nil {
 		t.Fatal(err)
@@ -226,7 +229,7 @@ func TestCalibration(t *testing.T) {
 		math.Abs(c.Nats-want) > 1e-12 || c.Bins[1].Observed != 0.5 {
 		t.Errorf("%v, want %v nats", c, want)
 	}
-	// All of a bin: the interval ends at 1.
+	// If all labels of a bin are +1, the interval ends at 1.
 	if c, err = NewPrediction(BernoulliLogit{}, []float64{1}, []float64{1}).Calibration(
 		[]float64{1}, 0); err != nil || c.Bins[0].Hi != 1 || c.Bins[0].Lo <= 0 {
 		t.Errorf("%v %v", c, err)
@@ -257,8 +260,8 @@ func TestCalibration(t *testing.T) {
 	}
 }
 
-// TestLOOCalibration checks that a row of weight w counts as w rows, and what cannot be left out
-// not at all.
+// TestLOOCalibration checks that a row of weight w counts as w rows, and that observations that
+// LOO cannot leave out do not count.
 func TestLOOCalibration(t *testing.T) {
 	x, y := mat.NewDense(4, 1, []float64{-1, 0.5, 1, 2}), []float64{-1, 1, -1, 1}
 	g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Weights: []float64{3, 1, 2, 1}})

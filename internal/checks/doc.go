@@ -1,4 +1,5 @@
-// Package checks holds tests that use the library as its users do: of what it says of its own
-// answers (LOO, PSIS, scores, comparisons, intervals, predictive checks, effects), of models of
-// several classes, and of mixtures.
+// Package checks holds tests that use the public API like a user. They cover the ways to check
+// and to explain a fit (LOO, PSIS, scores, comparisons, intervals, predictive checks, effects),
+// learned hyperparameters, softmax models, and mixtures. The tests of each model are in the
+// packages below this one.
 package checks

@@ -18,13 +18,14 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// glmFile is the file of a GLMPosterior.
+// glmFile is the kind of file of a GLMPosterior.
 var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
 
-// effectNames are those of effectCase: two numbers, a column of three levels, and a yes or no.
+// effectNames names the columns of effectCase: two numbers, a feature with three levels, and a
+// yes-or-no feature.
 var effectNames = []string{"age", "calls", "plan=gold", "plan=basic", "new"}
 
-// effectCase is a fit to simulated rows of effectNames.
+// effectCase fits simulated rows with the columns effectNames.
 func effectCase(t testing.TB, lik Likelihood, n int, sparse bool, opt GLMOptions) (*GLM,
 	*GLMPosterior, mat.Matrix) {
 	t.Helper()
@@ -57,14 +58,14 @@ func effectCase(t testing.TB, lik Likelihood, n int, sparse bool, opt GLMOptions
 	return g, post, m
 }
 
-// effectCovariances are options of each form of the covariance.
+// effectCovariances holds options for each form of the covariance.
 var effectCovariances = map[string]GLMOptions{
 	"full":     {},
 	"diagonal": {Covariance: DiagonalCovariance},
 	"low rank": {Covariance: LowRankCovariance, Rank: 2},
 }
 
-// TestExplain checks contributions against their formula, and that they add up.
+// TestExplain checks contributions against their formula and their sum.
 func TestExplain(t *testing.T) {
 	for name, opt := range effectCovariances {
 		for _, sparse := range []bool{false, true} {
@@ -115,7 +116,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainMeans checks where the means come from: weights, files, updates, streams and options.
+// TestExplainMeans checks that the means come from weights, files, updates, streams or options.
 func TestExplainMeans(t *testing.T) {
 	x := mat.NewDense(3, 1, []float64{1, 2, 9})
 	g, err := NewGLM(x, []float64{1, -1, 1}, BernoulliLogit{},
@@ -157,7 +158,7 @@ func TestExplainMeans(t *testing.T) {
 	if got := at(updated); math.Abs(got-mean) > 1e-12 {
 		t.Errorf("mean %v after an update, want %v", got, mean)
 	}
-	// A file of before means were kept loads, and wants a base.
+	// A file without means loads, but Explain then requires a base.
 	old, err := Load[*GLMPosterior](
 		strings.NewReader(testkit.Changed(t, glmFile, file.String(), `"columnMeans":[1.25]`,
 			`"unknown":0`)))
@@ -211,15 +212,15 @@ func TestExplainMeans(t *testing.T) {
 	}
 }
 
-// ownPoisson is a Poisson of which nothing is known but its log density and support.
+// ownPoisson is a Poisson likelihood that declares only its log density and its support.
 type ownPoisson struct{}
 
 func (ownPoisson) LogProb(y, eta float64) float64 { return Poisson{}.LogProb(y, eta) }
 
 func (ownPoisson) Facts() Facts { return Poisson{}.Facts() }
 
-// TestMarginalEffects checks effects against differences of the mean prediction: in features that
-// are numbers by finite differences, and in those of 0 and 1 by setting them.
+// TestMarginalEffects checks effects against differences of the mean prediction. It uses finite
+// differences if a feature is a number, and sets the feature if it is 0 or 1.
 func TestMarginalEffects(t *testing.T) {
 	t.Parallel()
 	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{},
@@ -281,7 +282,7 @@ func TestMarginalEffects(t *testing.T) {
 	}
 }
 
-// TestMarginalEffectsSD checks standard deviations against those of 4000 draws of the weights.
+// TestMarginalEffectsSD checks standard deviations against 4000 draws of the weights.
 func TestMarginalEffectsSD(t *testing.T) {
 	t.Parallel()
 	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}}, 1) {
@@ -338,7 +339,8 @@ func TestMarginalEffectsSD(t *testing.T) {
 	}
 }
 
-// classEffectCase is a fit of so many classes to rows of effectNames.
+// classEffectCase fits a softmax model with the given number of classes to rows with the columns
+// effectNames.
 func classEffectCase(t testing.TB, classes, n int) (*GLMPosterior, *mat.Dense) {
 	t.Helper()
 	_, _, m := effectCase(t, GaussianNoise{}, n, false, GLMOptions{})
@@ -365,8 +367,8 @@ func classEffectCase(t testing.TB, classes, n int) (*GLMPosterior, *mat.Dense) {
 	return post, x
 }
 
-// TestMarginalEffectsClasses checks effects on the probabilities of classes against differences of
-// the mean probabilities, and that they add up to 0 over the classes.
+// TestMarginalEffectsClasses checks effects on the probabilities of classes against differences
+// of the mean probabilities, and that the effects add up to 0 over the classes.
 func TestMarginalEffectsClasses(t *testing.T) {
 	t.Parallel()
 	for _, classes := range []int{2, 3, 5} {
@@ -376,7 +378,8 @@ func TestMarginalEffectsClasses(t *testing.T) {
 		for i := range offset {
 			offset[i] = 0.3 * math.Sin(float64(i))
 		}
-		// means returns the mean probabilities where each column in set has what its function says.
+		// means returns the mean probabilities after the functions in set have changed their
+		// columns.
 		means := func(set map[int]func(float64) float64) []float64 {
 			z := mat.DenseCopyOf(x)
 			for j, f := range set {
@@ -431,7 +434,7 @@ func TestMarginalEffectsClasses(t *testing.T) {
 	}
 }
 
-// TestMarginalEffectsClassesSD checks their standard deviations against those of draws.
+// TestMarginalEffectsClassesSD checks the standard deviations of these effects against draws.
 func TestMarginalEffectsClassesSD(t *testing.T) {
 	t.Parallel()
 	const classes = 3
@@ -496,7 +499,7 @@ func TestMarginalEffectsClassesSD(t *testing.T) {
 	}
 }
 
-// TestMarginalEffectsErrors checks what is refused, and names of columns.
+// TestMarginalEffectsErrors checks errors and the names of columns.
 func TestMarginalEffectsErrors(t *testing.T) {
 	_, post, m := effectCase(t, BernoulliLogit{}, 20, false, GLMOptions{})
 	nan := mat.DenseCopyOf(m)
@@ -522,7 +525,8 @@ func TestMarginalEffectsErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
-	// Columns of their own: each level is against its own 0, whatever the other is.
+	// As columns of their own, each level is compared with its own 0, whatever the other columns
+	// are.
 	a, err := post.MarginalEffects(m, &EffectOptions{Columns: []string{"a", "b", "c", "d", "e"}})
 	if err != nil {
 		t.Fatal(err)
@@ -541,8 +545,8 @@ func TestMarginalEffectsErrors(t *testing.T) {
 	}
 }
 
-// TestMarginalEffectsLarge has means that a float64 holds, variances that it does not, and then
-// neither.
+// TestMarginalEffectsLarge checks effects at larger and larger rows. The means fit into a float64
+// at first, then their variances overflow, and then the means are an error.
 func TestMarginalEffectsLarge(t *testing.T) {
 	x := mat.NewDense(4, 2, []float64{1, 0, 0, 1, -1, 0.5, 0.5, -1})
 	g, err := NewGLM(x, []float64{3, 2, 0, 1}, Poisson{}, nil)

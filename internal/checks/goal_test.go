@@ -10,8 +10,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestGoalDistance holds the mean of a fit to a Goal against what Solver.Goal says of its distance
-// to the optimum, with few rows and a wide prior, where the ELBO is the least quadratic.
+// TestGoalDistance checks the distance between the mean of a fit that stops at a Goal and the
+// optimum, as documented at Solver.Goal. It uses few rows and a wide prior, because the ELBO is
+// least quadratic there.
 func TestGoalDistance(t *testing.T) {
 	const goal, prior = 0.01, 10.0
 	ctx, ends, beyond := context.Background(), 0, 0
@@ -73,7 +74,8 @@ func TestGoalDistance(t *testing.T) {
 	t.Logf("%d of %d fits are beyond what a quadratic ELBO has", beyond, ends)
 }
 
-// The default goal grows with the number of rows up to 1e-4 nats, and a smaller Goal adds digits.
+// TestDefaultGoal checks that the default goal grows with the number of rows up to 1e-4 nats, and
+// that a smaller Goal adds digits.
 func TestDefaultGoal(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {

@@ -51,7 +51,7 @@ func TestMeanInterval(t *testing.T) {
 			}
 		}
 	}
-	// By draws: 5% of the means on either side.
+	// In draws, 5% of the means must lie on either side.
 	rng := testkit.Rand(1)
 	for _, lik := range []Likelihood{Ordinal{Cuts: []float64{-1, 1}}, NegativeBinomial{}, Laplace{},
 		Exponential{}} {
@@ -78,14 +78,14 @@ func TestMeanInterval(t *testing.T) {
 	}
 }
 
-// squaredMean is Gaussian noise about η², whose mean falls and rises again.
+// squaredMean is Gaussian noise about η², a mean that is not monotonic.
 type squaredMean struct{ GaussianNoise }
 
 func (squaredMean) LogProb(y, eta float64) float64 { return GaussianNoise{}.LogProb(y, eta*eta) }
 
 func (squaredMean) Moments(eta float64) (mean, variance float64) { return eta * eta, 1 }
 
-// TestIntervals checks levels, failed rows and nothing at all.
+// TestIntervals checks levels, rows that fail, and predictions without rows.
 func TestIntervals(t *testing.T) {
 	nan := math.NaN()
 	p := NewPrediction(Poisson{}, []float64{0, nan, 1, 800}, []float64{1, 1, -1, 1})
@@ -120,8 +120,8 @@ func TestIntervals(t *testing.T) {
 		nil, 0.9); !errors.Is(err, ErrNotFinite) {
 		t.Errorf("a mean that does not exist: %v", err)
 	}
-	// A response is in the interval with at least its probability, and no whole number less will
-	// do.
+	// The interval must contain the response with at least the given probability, and must be the
+	// shortest interval of whole numbers.
 	counts := NewPrediction(Poisson{}, []float64{2}, []float64{0.3})
 	lo, hi, err := counts.Interval(nil, nil, 0.8)
 	if err != nil {
@@ -137,9 +137,9 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// TestProbIntervalClasses holds two classes against the logit of their difference, and looks at
-// rows without a prediction and at classes that are not there. More classes are tested with
-// predict.ClassInterval.
+// TestProbIntervalClasses compares two classes with the logit of their difference. It also checks
+// rows without a prediction and classes that do not exist. The tests of predict.ClassInterval
+// cover more classes.
 func TestProbIntervalClasses(t *testing.T) {
 	p := NewPrediction(Softmax{Classes: 2}, []float64{1, -0.5, 30, 0}, []float64{1, 3, 0.1, 0.2})
 	logit := NewPrediction(BernoulliLogit{}, []float64{-1.5, -30}, []float64{4, 0.1 + 0.2})
@@ -170,7 +170,8 @@ func TestProbIntervalClasses(t *testing.T) {
 	}
 }
 
-// TestTrials holds a prediction with trials against one of a Binomial for each row.
+// TestTrials compares a prediction with trials with the prediction of a separate Binomial for
+// each row.
 func TestTrials(t *testing.T) {
 	m, v := []float64{-1, 0.3, 2}, []float64{0.5, 0.1, 1.5}
 	trials, y := []float64{1, 4, 9}, []float64{1, 2, 9}
@@ -234,8 +235,8 @@ func TestTrials(t *testing.T) {
 	testkit.MustPanic(t, "row 3 of 3", func() { NewPrediction(nil, m, v).Row(3) })
 }
 
-// TestPredictionString checks sentences: labels, counts, numbers, failures, and that few are
-// printed.
+// TestPredictionString checks the printed sentences for labels, counts, numbers and failures, and
+// that long predictions are cut.
 func TestPredictionString(t *testing.T) {
 	for want, p := range map[string]*Prediction{
 		"0.43 (0.37 to 0.49)": NewPrediction(
@@ -274,9 +275,9 @@ func TestPredictionString(t *testing.T) {
 	}
 }
 
-// TestIntervalCoverage checks that 90% intervals of fits to simulated data hold 90% ± 2 of the
-// means and of new responses. Weights are drawn from the prior: that of a Bayesian interval is then
-// its probability.
+// TestIntervalCoverage checks that 90% intervals of fits to simulated data contain 90% ± 2 of the
+// means and of new responses. The weights come from the prior, because a Bayesian interval has
+// its probability on average over the prior.
 func TestIntervalCoverage(t *testing.T) {
 	testkit.NotShort(t)
 	const rows, cols, fresh = 60, 3, 4
@@ -332,12 +333,12 @@ func TestIntervalCoverage(t *testing.T) {
 			}
 		}
 		t.Logf("%T: %d fits, means %.3f, responses %.3f", lik, fits, means/all, responses/all)
-		// The data of a fit vary: the standard error of 300 fits is 1%.
+		// The data sets differ, so the standard error of 300 fits is 1%.
 		within := testkit.Longer(0.02, 0.03)
 		if got := means / all; math.Abs(got-0.9) > within {
 			t.Errorf("%T: 90%% intervals hold %.3f of the means", lik, got)
 		}
-		// Intervals of whole numbers hold at least as much.
+		// Intervals of whole numbers may contain more.
 		got := responses / all
 		if got < 0.9-within || kit.FactsOf(lik).Support == RealLine && got > 0.9+within {
 			t.Errorf("%T: 90%% intervals hold %.3f of the responses", lik, got)
@@ -345,7 +346,7 @@ func TestIntervalCoverage(t *testing.T) {
 	}
 }
 
-// latentCase is a posterior and rows to predict.
+// latentCase returns a posterior and rows to predict.
 func latentCase(t testing.TB, cols, rows int, sparse bool, opt GLMOptions) (*GLMPosterior,
 	mat.Matrix) {
 	t.Helper()
@@ -374,7 +375,8 @@ func latentCase(t testing.TB, cols, rows int, sparse bool, opt GLMOptions) (*GLM
 	return post, m
 }
 
-// TestLatentFew checks that Latent of few rows has the bits of At of many, and allocates nothing.
+// TestLatentFew checks that Latent of a few rows has the same bits as At of many rows, and
+// allocates nothing.
 func TestLatentFew(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// coverageCases are likelihoods that are learned, and the ones that the responses come from.
+// coverageCases holds the likelihoods to learn and the likelihoods that the responses come from.
 var coverageCases = []struct {
 	name      string
 	lik, from Likelihood
@@ -39,7 +39,7 @@ var coverageCases = []struct {
 	{"Ordinal", Ordinal{Cuts: []float64{-1, 0, 1}}, Ordinal{Cuts: []float64{-1.5, 0, 1}}, 0},
 }
 
-// drawn returns a response to η from lik.
+// drawn returns a response from lik with the latent value η.
 func drawn(t *testing.T, lik Likelihood, eta, level float64) float64 {
 	t.Helper()
 	y, err := NewPrediction(lik, []float64{eta}, []float64{0}).Quantile(nil, level)
@@ -49,7 +49,7 @@ func drawn(t *testing.T, lik Likelihood, eta, level float64) float64 {
 	return y[0]
 }
 
-// covered counts intervals, and those that hold the truth.
+// covered counts intervals, and intervals that contain the truth.
 type covered struct{ in, all float64 }
 
 func (c *covered) add(lo, hi, truth float64) {
@@ -61,9 +61,10 @@ func (c *covered) add(lo, hi, truth float64) {
 
 func (c *covered) share() float64 { return c.in / c.all }
 
-// Intervals at 90% of weights, means and probabilities cover about 90% when the prior and the
-// likelihood are learned from few rows. With the learned values taken as known, means of a Hurdle
-// would cover 74% and probabilities of a NegativeBinomial 71%.
+// TestLearnedCoverage checks that 90% intervals of weights, means and probabilities cover about
+// 90% if the prior and the likelihood are learned from few rows. If predictions ignored the error
+// of the learned values, means of a Hurdle would cover 74% and probabilities of a
+// NegativeBinomial 71%.
 func TestLearnedCoverage(t *testing.T) {
 	least := map[int]float64{60: testkit.Longer(0.855, 0.78), 30: 0.84}
 	for _, n := range testkit.Longer([]int{60, 30}, []int{60}) {
@@ -86,8 +87,9 @@ func TestLearnedCoverage(t *testing.T) {
 	}
 }
 
-// The degrees of freedom of a StudentT may be 1 or less within their uncertainty, where it has no
-// mean. Its mean is η wherever it has one.
+// TestLearnedHeavyTails learns the degrees of freedom of a StudentT, which may be 1 or less
+// within their uncertainty. There the distribution has no mean. For all larger values its mean is
+// η.
 func TestLearnedHeavyTails(t *testing.T) {
 	var weights, means, probs covered
 	learnedCoverage(t, 60, 512, StudentT{}, StudentT{DF: 4, Scale: 1}, 0, &weights, &means, &probs)
@@ -96,7 +98,7 @@ func TestLearnedHeavyTails(t *testing.T) {
 	}
 }
 
-// learnedCoverage draws weights and responses, and adds the intervals of a fit.
+// learnedCoverage draws weights and responses, and counts the intervals of a fit.
 func learnedCoverage(t *testing.T, n int, seed uint64, lik, from Likelihood, intercept float64,
 	weights, means, probs *covered) {
 	t.Helper()
@@ -107,7 +109,7 @@ func learnedCoverage(t *testing.T, n int, seed uint64, lik, from Likelihood, int
 	for j := range w {
 		w[j] *= 0.7
 	}
-	_, ordinal := lik.(Ordinal) // which has cut points in place of an intercept
+	_, ordinal := lik.(Ordinal) // has cut points instead of an intercept
 	if !ordinal {
 		intercept += 0.7 * rng.NormFloat64()
 	}
@@ -161,11 +163,11 @@ func learnedCoverage(t *testing.T, n int, seed uint64, lik, from Likelihood, int
 	}
 }
 
-// learnedModel fits a model at given hyperparameters. It returns means and variances of predictions,
-// and the objective of Learn.
+// learnedModel fits a model with the given hyperparameters. It returns means and variances of
+// predictions, and the objective of Learn.
 type learnedModel func(values []float64) (m, v []float64, f float64)
 
-// move returns the value of p at h more in its coordinate θ.
+// move returns the value of p after a step of h in its coordinate θ.
 func move(p Param, h float64) float64 {
 	switch lower, upper := !math.IsInf(p.Min, -1), !math.IsInf(p.Max, 1); {
 	case lower && upper:
@@ -177,9 +179,9 @@ func move(p Param, h float64) float64 {
 	return p.Value + h
 }
 
-// checkSpread compares variances of predictions after Learn with the formula, whose derivatives and
-// curvature are taken by differences of fits. If wider, variances move with the hyperparameters
-// too.
+// checkSpread compares variances of predictions after Learn with the formula. The derivatives and
+// the curvature in the formula come from differences of fits. If wider is true, variances also
+// change with the hyperparameters.
 func checkSpread(t *testing.T, name string, learned *Learned, got []float64, fit learnedModel,
 	wider bool) {
 	t.Helper()
@@ -245,7 +247,7 @@ func checkSpread(t *testing.T, name string, learned *Learned, got []float64, fit
 		if wider {
 			want = v[r]*math.Exp(quad(c)/2) + quad(d)
 		}
-		// The derivatives of the means leave out how the variances of latent values move.
+		// The formula ignores how the variances of latent values change the means.
 		if tol := 0.25*(want-v[r]) + 5e-3*v[r]; !(math.Abs(got[r]-want) < tol) {
 			t.Errorf("%s: variance %d is %v, want %v, and %v without the uncertainty of what is learned",
 				name, r, got[r], want, v[r])
@@ -260,7 +262,7 @@ func checkSpread(t *testing.T, name string, learned *Learned, got []float64, fit
 }
 
 // TestLearnedSpread checks the variances of weights and latent values against the formulas of
-// GLMPosterior and GPPosterior.At, by differences of fits.
+// GLMPosterior and GPPosterior.At, using differences of fits.
 func TestLearnedSpread(t *testing.T) {
 	ctx := context.Background()
 	rng := testkit.Rand(4)

@@ -24,7 +24,7 @@ func mustLOO(t *testing.T, l *LOO, err error) *LOO {
 	for i, p := range l.Pointwise {
 		if s := p + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) ||
 			math.IsInf(s, 0) || l.PointErr[i] < 0 || l.Influence[i] < 0 {
-			t.Fatalf("datum %d: %v ± %v, leverage %v, influence %v", i, p, l.PointErr[i],
+			t.Fatalf("observation %d: %v ± %v, leverage %v, influence %v", i, p, l.PointErr[i],
 				l.Leverage[i], l.Influence[i])
 		}
 	}
@@ -34,9 +34,9 @@ func mustLOO(t *testing.T, l *LOO, err error) *LOO {
 	return l
 }
 
-// TestLOOGaussian: with Gaussian noise cavities are the posteriors without a datum, to rounding,
-// and leverage is the diagonal of the hat matrix, for weak noise and strong, equal rows, and rows
-// of any weight.
+// TestLOOGaussian checks that, under Gaussian noise, cavities equal the posteriors without one
+// observation, and leverage equals the diagonal of the hat matrix, up to rounding. The noise is
+// weak or strong, some rows are equal, and rows have arbitrary weights.
 func TestLOOGaussian(t *testing.T) {
 	t.Parallel()
 	ctx, rng := context.Background(), testkit.Rand(1)
@@ -56,7 +56,7 @@ func TestLOOGaussian(t *testing.T) {
 		g, post := fit(x, y)
 		l, err := g.LOO(ctx, post)
 		mustLOO(t, l, err)
-		tol := 1e-10 * math.Max(1, 1e-4/noise) // the condition of K + σ²I is some 1/σ²
+		tol := 1e-10 * math.Max(1, 1e-4/noise) // the condition of K + σ²I is about 1/σ²
 		k := Gram(nil, kernel, x)
 		for i := range n {
 			k.SetSym(i, i, k.At(i, i)+noise)
@@ -75,7 +75,7 @@ func TestLOOGaussian(t *testing.T) {
 			if hat := 1 - noise*inv.At(i, i); !(math.Abs(l.Leverage[i]-hat) <= tol) {
 				t.Errorf("noise %v, row %d: leverage %v, want %v", noise, i, l.Leverage[i], hat)
 			}
-			// The whole of both posteriors at some points: the influence is their divergence.
+			// At some points, compare both joint posteriors, whose divergence is the influence.
 			a, b := gpJoint(t, post, x), gpJoint(t, p, x)
 			if kl := a.KL(b); noise == 10 && !(math.Abs(l.Influence[i]-kl) <= 1e-6) {
 				t.Errorf("noise %v, row %d: influence %v, want %v", noise, i, l.Influence[i], kl)
@@ -86,7 +86,8 @@ func TestLOOGaussian(t *testing.T) {
 		}
 	}
 
-	// A GLM: a row of weight 3 is three rows, of which one is left out; one of weight ½ as a whole.
+	// In a GLM, a row of weight 3 counts as three rows, and LOO leaves out one of them. It leaves
+	// out a row of weight ½ as a whole.
 	weights := []float64{1, 3, 0.5, 0, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1}
 	for _, opt := range []GLMOptions{{Intercept: true}, {Covariance: DiagonalCovariance}} {
 		fit := func(w []float64) (*GLM, *GLMPosterior) {
@@ -111,7 +112,7 @@ func TestLOOGaussian(t *testing.T) {
 			want := p.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
 			tol := 1e-9
 			if opt.Covariance == DiagonalCovariance {
-				tol = 1e-6 // of the fits
+				tol = 1e-6 // accuracy of the fits
 			}
 			if !(math.Abs(l.Pointwise[k]-want) <= tol) {
 				t.Errorf("%v, row %d: %v, refitted %v", opt.Covariance, i, l.Pointwise[k], want)
@@ -125,7 +126,7 @@ func TestLOOGaussian(t *testing.T) {
 	}
 }
 
-// gpJoint returns the posterior at x, blurred to be positive definite.
+// gpJoint returns the joint posterior at x, with noise that makes it positive definite.
 func gpJoint(t *testing.T, p *GPPosterior, x *mat.Dense) *Gaussian {
 	mean, cov, err := p.Joint(x)
 	if err != nil {
@@ -141,8 +142,8 @@ func gpJoint(t *testing.T, p *GPPosterior, x *mat.Dense) *Gaussian {
 	return g
 }
 
-// TestLOORefits: what the cavities say against fits without each row, of which PointErr bounds the
-// difference.
+// TestLOORefits compares the cavities with fits without each row. PointErr must bound the
+// differences.
 func TestLOORefits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -230,19 +231,20 @@ func TestLOORefits(t *testing.T) {
 	}
 }
 
-// looPosterior is what the checks of LOO need of a posterior.
+// looPosterior lists the methods of a posterior that the checks of LOO use.
 type looPosterior interface {
 	At(x mat.Matrix) *Prediction
 }
 
-// looKinds are kinds of approximations, with the least and the largest number of columns.
+// looKinds lists forms of the approximation, with the smallest and largest number of columns for
+// each.
 var looKinds = []struct {
 	name     string
 	min, max int
 }{{"full", 2, 9}, {"diagonal", 2, 9}, {"low-rank", 6, 11}, {"GP", 1, 4}, {"sparse GP", 1, 4},
 	{"wide", 10, 59}, {"wide diagonal", 10, 59}}
 
-// looRows draws rows with correlated columns, and responses of the given likelihood.
+// looRows draws rows with correlated columns, and responses from the given likelihood.
 func looRows(lik Likelihood, n, d int, rng *rand.Rand) (x *mat.Dense, y []float64) {
 	x, y = mat.NewDense(n, d, nil), make([]float64, n)
 	for i := range y {
@@ -265,8 +267,8 @@ func looRows(lik Likelihood, n, d int, rng *rand.Rand) (x *mat.Dense, y []float6
 	return x, y
 }
 
-// looCase returns random rows and a function that fits an approximation of one of looKinds, and
-// leaves out each row if loo is true.
+// looCase draws rows and returns a function that fits one of looKinds. The function also leaves
+// out each row if loo is true.
 func looCase(t *testing.T, seed int) (kind string, x *mat.Dense, y []float64,
 	fit func(x *mat.Dense, y []float64, loo bool) (*LOO, looPosterior)) {
 	liks := []Likelihood{BernoulliLogit{}, Poisson{}, BernoulliProbit{}, GaussianNoise{Var: 0.3},
@@ -340,7 +342,7 @@ func TestLOOPointErr(t *testing.T) {
 			}
 			rows++
 			diff := math.Abs(l.Pointwise[i] - want)
-			if !(diff <= l.PointErr[i]+1e-5*(1+math.Abs(want))) { // what fits leave
+			if !(diff <= l.PointErr[i]+1e-5*(1+math.Abs(want))) { // error of the fits
 				exceeded++
 				t.Logf("seed %d, %s, row %d of influence %.2g: off by %.2g ± %.2g", seed, kind, i,
 					l.Influence[i], diff, l.PointErr[i])
@@ -367,15 +369,15 @@ func TestLOOPointErr(t *testing.T) {
 	if beyond*20 > fits {
 		t.Errorf("ELPD is off by more than Err in %d of %d fits", beyond, fits)
 	}
-	// Fair coins exceed three standard deviations in one of 370 runs.
+	// A fair coin exceeds three standard deviations in one of 370 runs.
 	excess, differ := math.Abs(float64(above-below)), float64(above+below)
 	if excess > 3*math.Sqrt(differ) {
 		t.Errorf("ELPD is above the refits in %d fits and below in %d", above, below)
 	}
 }
 
-// TestLOOSkewed: Poisson counts with offsets, a Student's t with outliers, whose γ may be negative,
-// and a sparse GP, against fits without each row.
+// TestLOOSkewed compares LOO with fits without each row for Poisson counts with offsets, for a
+// Student's t with outliers, whose γ may be negative, and for a sparse GP.
 func TestLOOSkewed(t *testing.T) {
 	t.Parallel()
 	ctx, rng := context.Background(), testkit.Rand(3)
@@ -405,7 +407,7 @@ func TestLOOSkewed(t *testing.T) {
 				l.PointErr[i], want)
 		}
 	}
-	// The same by the objective, of the model and of Sites.
+	// The objectives of the model and of Sites must agree.
 	o, err := g.Objective()
 	if err != nil {
 		t.Fatal(err)
@@ -469,8 +471,8 @@ func TestLOOSkewed(t *testing.T) {
 	}
 }
 
-// TestLOODraws: terms of any kind, against quadrature, and where they are sites against the
-// cavities.
+// TestLOODraws compares LOO by draws with quadrature for arbitrary terms, and with the cavities
+// if the terms are sites.
 func TestLOODraws(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -492,13 +494,14 @@ func TestLOODraws(t *testing.T) {
 	mustLOO(t, l, err)
 	var elpd float64
 	for n, y := range data {
-		// Negative binomial: the Gamma without datum n, of shape a and rate b.
+		// The posterior without observation n is a Gamma with shape a and rate b, and its
+		// prediction is negative binomial.
 		a, b := 15-y, 5.0
 		lg := func(x float64) float64 { v, _ := math.Lgamma(x); return v }
 		want := lg(a+y) - lg(a) - lg(y+1) + a*math.Log(b/(b+1)) - y*math.Log(b+1)
 		elpd += want
 		if !(math.Abs(l.Pointwise[n]-want) <= 4.5*l.PointErr[n]) || !(l.KHat[n] <= l.Limit) {
-			t.Errorf("datum %d: %v ± %.2g with k̂ = %v, want %v", n, l.Pointwise[n], l.PointErr[n],
+			t.Errorf("term %d: %v ± %.2g with k̂ = %v, want %v", n, l.Pointwise[n], l.PointErr[n],
 				l.KHat[n], want)
 		}
 		without, err := NewGamma(a, b)
@@ -506,7 +509,7 @@ func TestLOODraws(t *testing.T) {
 			t.Fatal(err)
 		}
 		if kl := q.KL(without); !(math.Abs(l.Influence[n]-kl) <= 0.02+4.5*l.PointErr[n]) {
-			t.Errorf("datum %d: influence %v, want %v", n, l.Influence[n], kl)
+			t.Errorf("term %d: influence %v, want %v", n, l.Influence[n], kl)
 		}
 	}
 	if !(math.Abs(l.ELPD-elpd) <= 5*l.Err) {
@@ -540,7 +543,7 @@ func TestLOODraws(t *testing.T) {
 	draws, err := g.LOO(ctx, nil, gq, 5000)
 	mustLOO(t, draws, err)
 	for n, want := range draws.Pointwise {
-		// q is not the posterior, which the draws know: 0.02 nats.
+		// q differs from the posterior, and the draws correct this. The difference is 0.02 nats.
 		if !(math.Abs(cavity.Pointwise[n]-want) <= cavity.PointErr[n]+4.5*draws.PointErr[n]+0.02) {
 			t.Errorf("site %d: %v by its cavity, %v ± %v by draws", n, cavity.Pointwise[n], want,
 				draws.PointErr[n])
@@ -553,7 +556,8 @@ func TestLOODraws(t *testing.T) {
 	}
 }
 
-// TestLOOErrors: what does not fit is an error that says so, and one datum has no standard error.
+// TestLOOErrors checks the errors for arguments that do not match, and that a single observation
+// has no standard error.
 func TestLOOErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -589,7 +593,7 @@ func TestLOOErrors(t *testing.T) {
 	l, err := one.LOO(ctx, oPost)
 	if err != nil || !math.IsInf(l.SE, 1) ||
 		!(math.Abs(l.ELPD-GaussianNoise{Var: 2}.LogProb(2, 0)) < 1e-9) {
-		t.Errorf("one datum: %v, %v", l, err)
+		t.Errorf("one observation: %v, %v", l, err)
 	}
 	sparse, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
 	if err != nil {
@@ -645,8 +649,8 @@ func TestLOOErrors(t *testing.T) {
 	}
 }
 
-// A row whose column no other row has, under a wide prior, cannot be left out; all others can, as
-// they are without it.
+// TestLOOUnresolved checks a row with a column that no other row has, under a wide prior. LOO
+// cannot leave out this row, and the results of all other rows equal a fit without it.
 func TestLOOUnresolved(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -679,7 +683,7 @@ func TestLOOUnresolved(t *testing.T) {
 				l.PointErr[own], l)
 		}
 		if c == DiagonalCovariance {
-			continue // whose variances of the other weights are lower with the row
+			continue // its variances of the other weights are lower with the row
 		}
 		rows := mat.NewDense(n-1, 2, nil)
 		var rest []float64
@@ -707,8 +711,9 @@ func TestLOOUnresolved(t *testing.T) {
 	}
 }
 
-// Rows whose leverage is 1 to within what q is short of its optimum are unresolved, and the others
-// are answered for: a row of five has more precision by 4e-6 of it than its linear predictor.
+// TestLOOLeverageNearOne checks rows whose leverage is 1 to within the error of q. LOO must
+// report these rows as unresolved and be right about the other rows. One of the five rows has a
+// precision that exceeds the precision of its linear predictor by a fraction of 4e-6.
 func TestLOOLeverageNearOne(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -753,7 +758,8 @@ func TestLOOLeverageNearOne(t *testing.T) {
 	}
 }
 
-// An error that names the first of all rows has no comma twice.
+// TestLOONoneLeftMessage checks the message of an error that names the first of all rows. It must
+// not have two commas in a row.
 func TestLOONoneLeftMessage(t *testing.T) {
 	ctx := context.Background()
 	x := mat.NewDense(2, 2, []float64{1, 0, 0, 1})

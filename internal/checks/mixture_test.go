@@ -20,14 +20,14 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// loadIris reads the flowers.
+// loadIris reads the iris data.
 func loadIris(t testing.TB) (x *mat.Dense, species []float64) {
 	t.Helper()
 	return testkit.ReadCSV(t,
 		testkit.Open(t, filepath.Join("..", "..", "testdata", "iris", "iris.csv")))
 }
 
-// speciesStart are the responsibilities that the reference values start from.
+// speciesStart returns the responsibilities from which the reference values start.
 func speciesStart(species []float64) *mat.Dense {
 	start := mat.NewDense(len(species), 3, nil)
 	for n, s := range species {
@@ -39,8 +39,8 @@ func speciesStart(species []float64) *mat.Dense {
 	return start
 }
 
-// The optimum that coordinate ascent reaches on iris from the species, and the ELBOs of its first
-// states, by an independent program (numpy, Bishop 10.2).
+// irisOptimum is the optimum that coordinate ascent reaches on iris from the species. It and the
+// ELBOs of the first states come from an independent program (numpy, Bishop 10.2).
 const irisOptimum = -334.1176183723994
 
 var irisFirst = []float64{-425.61219489026325, -379.3082732664951, -354.6187753202744,
@@ -87,7 +87,7 @@ func TestMixtureIris(t *testing.T) {
 	}
 	t.Logf("%v passes, gap %.1e, block %.1e", res.Passes, res.Gap, res.GapBound)
 
-	// The reference's parameters at its optimum.
+	// These are the parameters of the reference at its optimum.
 	mean, kappa, df, inverse := post.NormalWishart(1)
 	for _, c := range []struct {
 		what      string
@@ -105,7 +105,7 @@ func TestMixtureIris(t *testing.T) {
 			t.Errorf("%s is %v, want %v", c.what, c.got, c.want)
 		}
 	}
-	// Each flower is mostly of the component that began as its species.
+	// Most flowers must end in the component that began as their species.
 	hits := 0
 	for n, s := range species {
 		if r := post.Responsibilities(nil, x.RawRowView(n)); math.Abs(floats.Sum(r)-1) > 1e-12 {
@@ -119,8 +119,8 @@ func TestMixtureIris(t *testing.T) {
 	}
 }
 
-// Without options, the numbers of workers give the same bits, and every start ends at a stationary
-// point.
+// TestMixtureNil checks a mixture without options. The bits must be the same for all numbers of
+// workers, and every start must end at a stationary point.
 func TestMixtureNil(t *testing.T) {
 	x, _ := loadIris(t)
 	m, err := NewMixture(x, 3, nil)
@@ -141,7 +141,8 @@ func TestMixtureNil(t *testing.T) {
 	if last < -337 {
 		t.Errorf("ELBO %v", last)
 	}
-	// Stochastic variational inference, by the Stepper's schedule and by one of the Solver's.
+	// Stochastic variational inference must work with the schedule of the Stepper and with the
+	// schedule of the Solver.
 	for _, step := range []Schedule{nil, FractionStep(5, 0.7)} {
 		_, res, err := m.Fit(context.Background(),
 			&Solver{BatchSize: 10, StepSize: step, MaxPasses: 60, EvalEvery: 150})
@@ -157,8 +158,8 @@ func TestMixtureNil(t *testing.T) {
 	}
 }
 
-// A mixture in other units, turned, and shifted far away is the same mixture; the ELBO differs by
-// the logarithm of the units.
+// TestMixtureUnits checks that the mixture does not change if the data are scaled, rotated and
+// shifted far away. The ELBO changes by the logarithm of the units.
 func TestMixtureUnits(t *testing.T) {
 	x, species := loadIris(t)
 	opt := &MixtureOptions{Start: speciesStart(species)}
@@ -191,8 +192,8 @@ func TestMixtureUnits(t *testing.T) {
 	}
 }
 
-// One component in one dimension has a posterior in closed form, and so has its prediction; the
-// ELBO is the evidence.
+// TestMixtureOne checks a single component in one dimension. Its posterior and its prediction
+// have closed forms, and the ELBO is the evidence.
 func TestMixtureOne(t *testing.T) {
 	v := []float64{1.5, -0.3, 2.2, 0.7, 3.1}
 	n, mean := float64(len(v)), floats.Sum(v)/float64(len(v))
@@ -209,7 +210,7 @@ func TestMixtureOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scale := square / (n - 1) // W₀⁻¹; the prior mean is that of the rows
+	scale := square / (n - 1) // W₀⁻¹; the prior mean is the mean of the rows
 	inv := scale + square
 	lg := func(x float64) float64 { l, _ := math.Lgamma(x); return l }
 	evidence := -0.5*n*math.Log(math.Pi) + 0.5*math.Log(2/(2+n)) +
@@ -230,7 +231,7 @@ func TestMixtureOne(t *testing.T) {
 	}
 }
 
-// groups returns rows of three groups at a multiple of some centers, with the given shares.
+// groups returns rows of three groups around multiples of some centers, with the given shares.
 func groups(n int, apart float64, share [3]float64, seed uint64) *mat.Dense {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	x := mat.NewDense(n, 2, nil)
@@ -247,9 +248,9 @@ func groups(n int, apart float64, share [3]float64, seed uint64) *mat.Dense {
 	return x
 }
 
-// TestMixtureSpare fits ten components to three groups. Without joining components it takes 78 to
-// 152 passes, and up to 786 with 10,000 rows. The ELBO must be that of a fit that starts with
-// empty spare components.
+// TestMixtureSpare fits ten components to three groups. Without joining components, the fit takes
+// 78 to 152 passes, or up to 786 passes for 10,000 rows. It must reach the ELBO of a fit that
+// starts with empty spare components.
 func TestMixtureSpare(t *testing.T) {
 	t.Parallel()
 	const rows = 2000
@@ -276,7 +277,7 @@ func TestMixtureSpare(t *testing.T) {
 		start := mat.NewDense(rows, 10, nil)
 		for n := range rows {
 			p.Responsibilities(start.RawRowView(n), x.RawRowView(n))
-			for k, w := range p.Weights(nil) { // the rows of spare components go to the others
+			for k, w := range p.Weights(nil) { // the rows of spare components move to the others
 				if w*rows < 3 {
 					start.Set(n, k, 0)
 				}
@@ -298,8 +299,8 @@ func TestMixtureSpare(t *testing.T) {
 	}
 }
 
-// TestMixtureJoin checks fits whose components are joined: the ELBO never falls, also if the groups
-// overlap or have different sizes, and the bits are the same for all numbers of workers and after a
+// TestMixtureJoin checks fits that join components. The ELBO must never fall, even if groups
+// overlap or differ in size. The bits must be the same for all numbers of workers, and after a
 // run was saved between two leaps.
 func TestMixtureJoin(t *testing.T) {
 	t.Parallel()
@@ -431,7 +432,7 @@ func TestMixtureErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q, %v", c.name, err, c.say, c.want)
 		}
 	}
-	// With a covariance, columns may be constant and more than the rows.
+	// With a covariance, columns may be constant, and there may be more columns than rows.
 	m, err := NewMixture(mat.NewDense(2, 3, []float64{1, 2, 4, 3, 2, 1}), 2,
 		&MixtureOptions{Cov: mat.NewSymDense(3, []float64{1, 0, 0, 0, 1, 0, 0, 0, 1})})
 	if err != nil {
@@ -455,7 +456,8 @@ func TestMixtureErrors(t *testing.T) {
 	}
 }
 
-// Random shapes: the ELBO never falls, everything is finite, and the run ends by itself.
+// TestMixtureSeeds fits random data. The ELBO must never fall, all results must be finite, and
+// the run must end by itself.
 func TestMixtureSeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(120)
@@ -483,12 +485,12 @@ func TestMixtureSeeds(t *testing.T) {
 				x.Set(i, j, units*(at+rng.NormFloat64()))
 			}
 			if i > 0 && rng.IntN(5) == 0 {
-				x.SetRow(i, x.RawRowView(i-1)) // rows twice
+				x.SetRow(i, x.RawRowView(i-1)) // repeated rows
 			}
 		}
 		m, err := NewMixture(x, k, opt)
 		if errors.Is(err, ErrNotPosDef) && opt.Cov == nil {
-			continue // so many rows twice
+			continue // too many repeated rows
 		}
 		if errors.Is(err, ErrParam) && strings.Contains(err.Error(), "give a larger one") {
 			continue
@@ -526,7 +528,8 @@ func TestMixtureSeeds(t *testing.T) {
 	}
 }
 
-// A mixture that takes more memory than there may be is an error before any of it is taken.
+// TestMixtureAsksForMemory checks that a mixture that needs more memory than allowed returns an
+// error before it allocates.
 func TestMixtureAsksForMemory(t *testing.T) {
 	x := mat.NewDense(1200, 1000, nil)
 	for i := range x.RawMatrix().Data {

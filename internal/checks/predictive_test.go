@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// TestPredictiveCheck checks that right models pass, and that counts of more variance than a
-// Poisson has do not.
+// TestPredictiveCheck checks that correct models pass and that a Poisson fails for counts with a
+// larger variance.
 func TestPredictiveCheck(t *testing.T) {
 	const n = 120
 	rng := testkit.Rand(41)
@@ -71,8 +71,8 @@ func TestPredictiveCheck(t *testing.T) {
 		!strings.Contains(c.String(), "*") {
 		t.Errorf("%v", c)
 	}
-	// A weight is as many rows; the latent values of a draw go together, which a mean shows: its sd
-	// is that of the weight and the noise, √(1/(n+1) + 1/n).
+	// A row of weight w counts as w rows. All rows share the latent values of a draw, so the sd
+	// of their mean combines weight and noise: √(1/(n+1) + 1/n).
 	y := []float64{1, 2}
 	g, err := NewGLM(mat.NewDense(2, 1, []float64{1, 1}), y, nil,
 		&GLMOptions{Weights: []float64{30, 10}, Offset: []float64{1, 1}})
@@ -94,7 +94,7 @@ func TestPredictiveCheck(t *testing.T) {
 	}
 }
 
-// TestPredictiveCheckGP checks GPs and sparse GPs, which with all inputs inducing agree.
+// TestPredictiveCheckGP checks GPs and sparse GPs. They must agree if all inputs are inducing.
 func TestPredictiveCheckGP(t *testing.T) {
 	const n = 30
 	rng := testkit.Rand(42)
@@ -149,7 +149,7 @@ func TestPredictiveCheckGP(t *testing.T) {
 	}
 }
 
-// TestPredictiveCheckErrors checks what is refused.
+// TestPredictiveCheckErrors checks errors.
 func TestPredictiveCheckErrors(t *testing.T) {
 	x, y := mat.NewDense(3, 1, []float64{1, 2, 3}), []float64{1, 0, 2}
 	fit := func(x mat.Matrix, y []float64, opt *GLMOptions) (*GLM, *GLMPosterior) {

@@ -17,8 +17,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// gridMoments sums exp(logp) over a grid of the box with the given number of points a side: log Z,
-// means and standard deviations.
+// gridMoments sums exp(logp) over a grid with the given number of points per side. It returns log
+// Z, means and standard deviations.
 func gridMoments(logp func(z []float64) float64, lo, hi []float64, points int) (logZ float64, mean,
 	sd []float64) {
 	d := len(lo)
@@ -59,7 +59,7 @@ func gridMoments(logp func(z []float64) float64, lo, hi []float64, points int) (
 	return top + math.Log(sum*volume), mean, sd
 }
 
-// checkPSIS reports an estimate that is more than four and a half standard errors from the truth.
+// checkPSIS reports estimates that are more than four and a half standard errors from the truth.
 func checkPSIS(t *testing.T, p *PSIS, name string, logZ float64, mean, sd []float64) {
 	t.Helper()
 	const most = 4.5
@@ -79,8 +79,8 @@ func checkPSIS(t *testing.T, p *PSIS, name string, logZ float64, mean, sd []floa
 	}
 }
 
-// TestPSISGaussian: where q is the posterior itself to rounding, k̂ is 0, every draw counts, and
-// the log evidence is the ELBO.
+// TestPSISGaussian checks a q that equals the posterior up to rounding. k̂ must be 0, every draw
+// must count, and the log evidence must be the ELBO.
 func TestPSISGaussian(t *testing.T) {
 	t.Parallel()
 	ctx, rng := context.Background(), testkit.Rand(1)
@@ -133,7 +133,7 @@ func TestPSISGaussian(t *testing.T) {
 			}
 		}
 	}
-	wide := mat.NewDense(4, 2010, nil) // a dual posterior
+	wide := mat.NewDense(4, 2010, nil) // posterior in dual form
 	for i := range 4 {
 		for j := range 2010 {
 			wide.Set(i, j, rng.NormFloat64()/40)
@@ -168,7 +168,7 @@ func TestPSISGaussian(t *testing.T) {
 		}
 		p, err := g.PSIS(ctx, nil, post, c.draws)
 		if c.name == "dual" {
-			p.Limit = math.Inf(1) // of 2010 weights some are off
+			p.Limit = math.Inf(1) // 2010 weights include some large errors
 			check(c.name, p, err, res.ELBO, nil, nil)
 			continue
 		}
@@ -176,7 +176,7 @@ func TestPSISGaussian(t *testing.T) {
 	}
 }
 
-// TestPSISQuadrature: skewed posteriors in two dimensions, against sums over a grid.
+// TestPSISQuadrature compares skewed posteriors in two dimensions with sums over a grid.
 func TestPSISQuadrature(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -211,8 +211,7 @@ func TestPSISQuadrature(t *testing.T) {
 		if !(res.ELBO < p.LogZ) {
 			t.Errorf("%v: the ELBO is %v", cov, res.ELBO)
 		}
-		// The correction is one: the standard deviation of a diagonal q is off by more than the
-		// corrected one.
+		// The correction must improve the standard deviation of a diagonal q.
 		if s := post.SD(nil); cov == DiagonalCovariance &&
 			!(math.Abs(s[0]-sd[0]) > 3*math.Abs(p.SD[0]-sd[0])) {
 			t.Errorf("%v: sd %v, corrected %v, exact %v", cov, s[0], p.SD[0], sd[0])
@@ -239,7 +238,7 @@ func TestPSISQuadrature(t *testing.T) {
 		checkPSIS(t, p, cov.String()+" NewPSIS", logZ, mean, sd)
 	}
 
-	// A GP whose γ may be negative: two observations that disagree under heavy tails.
+	// γ of a GP may be negative if two observations with heavy tails disagree.
 	pts := mat.NewDense(2, 1, []float64{0, 0.7})
 	obs := []float64{-2, 2.5}
 	lik := StudentT{DF: 3, Scale: 0.6}
@@ -267,8 +266,8 @@ func TestPSISQuadrature(t *testing.T) {
 	checkPSIS(t, p, "Student", logZ, mean, sd)
 }
 
-// TestPSISFamilies: posteriors that are no Gaussians, against sums over a grid, in families with
-// draws that underflow.
+// TestPSISFamilies compares posteriors that are not Gaussian with sums over a grid, in families
+// whose draws may underflow.
 func TestPSISFamilies(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -278,7 +277,7 @@ func TestPSISFamilies(t *testing.T) {
 		}
 		return q
 	}
-	// Counts of a rate with a Gamma prior, and a factor that is not of the family.
+	// Counts with a rate have a Gamma prior, and one factor is not in the family.
 	data := []float64{3, 1, 2}
 	ll := LogLik{N: len(data), Dim: 1, LogProb: func(n int, z []float64) float64 {
 		return data[n]*math.Log(z[0]) - z[0] - 0.1*z[0]*z[0]
@@ -307,7 +306,8 @@ func TestPSISFamilies(t *testing.T) {
 		}
 		checkPSIS(t, p, name, logZ, mean, sd)
 	}
-	// A Gamma of a tiny shape, against itself: draws underflow, log statistics do not.
+	// A Gamma with a tiny shape is compared with itself. Its draws underflow, but its log
+	// statistics do not.
 	tiny := must(NewGamma(1e-4, 1))
 	p, err := Objective[*Exp]{F: Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 {
 		return -1.5
@@ -318,7 +318,7 @@ func TestPSISFamilies(t *testing.T) {
 	if p.KHat != 0 || math.Abs(p.LogZ+1.5) > 1e-9 {
 		t.Errorf("tiny shape: %v", p)
 	}
-	// Counts, of which many draws are equal.
+	// Many draws of counts are equal.
 	rate := must(NewPoisson(4))
 	p, err = NewPSIS(ctx, nil, rate, func(z []float64) float64 {
 		g, _ := math.Lgamma(z[0] + 1)
@@ -330,7 +330,7 @@ func TestPSISFamilies(t *testing.T) {
 	checkPSIS(t, p, "Poisson", 5, []float64{5}, []float64{math.Sqrt(5)})
 }
 
-// TestPSISString checks that String says whether k̂ is reliable.
+// TestPSISString checks that String reports whether k̂ is reliable.
 func TestPSISString(t *testing.T) {
 	for k, words := range map[float64]string{
 		0.2: "effective sample size", 0.65: "fewer than 720 draws", 0.8: "affordable",
@@ -480,7 +480,7 @@ func TestPSISBits(t *testing.T) {
 	}
 }
 
-// TestPSISErrors: what does not fit is an error that says so.
+// TestPSISErrors checks the errors for arguments that do not match.
 func TestPSISErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

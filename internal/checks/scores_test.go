@@ -22,7 +22,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// scoreOf returns a score that there must be.
+// scoreOf returns a score by name, or fails the test if it is missing.
 func scoreOf(t *testing.T, m *Scores, name string) Score {
 	t.Helper()
 	i := slices.IndexFunc(m.Values, func(s Score) bool { return s.Name == name })
@@ -35,13 +35,13 @@ func scoreOf(t *testing.T, m *Scores, name string) Score {
 	return m.Values[i]
 }
 
-// TestScoresLabels checks the scores of labels by their definitions, with ties.
+// TestScoresLabels checks the scores of labels against their definitions, with ties.
 func TestScoresLabels(t *testing.T) {
 	rng := testkit.Rand(20)
 	for _, n := range []int{1, 2, 7, 60} {
 		m, v, y := make([]float64, n), make([]float64, n), make([]float64, n)
 		for i := range n {
-			m[i] = math.Round(4*rng.NormFloat64()) / 2 // some are the same
+			m[i] = math.Round(4*rng.NormFloat64()) / 2 // produces ties
 			v[i] = 0.3
 			y[i] = testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(-m[i])))
 		}
@@ -87,7 +87,7 @@ func TestScoresLabels(t *testing.T) {
 			}
 		}
 	}
-	// Its standard error against the deviation over samples.
+	// Compare the standard error with the standard deviation over data sets.
 	var values, errors []float64
 	for range 400 {
 		var up, down []float64
@@ -102,8 +102,8 @@ func TestScoresLabels(t *testing.T) {
 	}
 }
 
-// TestScoresNumbers checks the scores of counts and numbers by their definitions, and standard
-// errors of RMSE and R² against the deviation over samples.
+// TestScoresNumbers checks the scores of counts and numbers against their definitions, and the
+// standard errors of RMSE and R² against the standard deviation over data sets.
 func TestScoresNumbers(t *testing.T) {
 	t.Parallel()
 	const n = 60
@@ -111,7 +111,7 @@ func TestScoresNumbers(t *testing.T) {
 	for _, lik := range testkit.Few([]Likelihood{GaussianNoise{Var: 2}, Poisson{}, Laplace{}}, 2) {
 		var rmse, r2, rmseErr, r2Err []float64
 		reps := testkit.Shorter(200, 60)
-		if lik != (GaussianNoise{Var: 2}) { // whose tails take long
+		if lik != (GaussianNoise{Var: 2}) { // the tails of other likelihoods take long
 			reps = testkit.Longer(200, 1)
 		}
 		for rep := range reps {
@@ -169,7 +169,7 @@ func TestScoresNumbers(t *testing.T) {
 	}
 }
 
-// TestScoresFailedRows checks rows without a prediction, and what is refused.
+// TestScoresFailedRows checks rows without a prediction, and errors.
 func TestScoresFailedRows(t *testing.T) {
 	nan := math.NaN()
 	for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{}} {
@@ -216,7 +216,7 @@ func TestScoresFailedRows(t *testing.T) {
 	}
 }
 
-// crossData are rows for cross-validation.
+// crossData returns rows for cross-validation.
 func crossData(n int) (*mat.Dense, []float64) {
 	rng := testkit.Rand(30)
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
@@ -227,7 +227,8 @@ func crossData(n int) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// TestCrossValidateLOO checks that n folds of a GLM of Gaussian noise are what LOO says exactly.
+// TestCrossValidateLOO checks that n folds of a GLM with Gaussian noise agree with LOO, which is
+// exact for this model.
 func TestCrossValidateLOO(t *testing.T) {
 	x, y := crossData(25)
 	g, err := NewGLM(x, y, nil, &GLMOptions{Intercept: true})
@@ -248,16 +249,16 @@ func TestCrossValidateLOO(t *testing.T) {
 	}
 	for i, logp := range c.Prediction.LogProb(nil, y) {
 		if math.Abs(logp-l.Pointwise[i]) > 1e-9 {
-			t.Errorf("row %d: %v, LOO says %v", i, logp, l.Pointwise[i])
+			t.Errorf("row %d: %v, LOO has %v", i, logp, l.Pointwise[i])
 		}
 	}
 	if got := scoreOf(t, c.Scores, "log loss"); math.Abs(got.Value+l.ELPD/25) > 1e-9 ||
 		math.Abs(got.SE-l.SE/25) > 1e-9 {
-		t.Errorf("%+v, LOO says %v ± %v", got, -l.ELPD/25, l.SE/25)
+		t.Errorf("%+v, LOO has %v ± %v", got, -l.ELPD/25, l.SE/25)
 	}
 }
 
-// glmFold returns a fit of a GLM.
+// glmFold returns a function that fits a GLM to the rows of a fold.
 func glmFold(x mat.Matrix, y []float64, lik Likelihood) func(ctx context.Context, train,
 	test []int) (*Prediction, error) {
 	return func(ctx context.Context, train, test []int) (*Prediction, error) {
@@ -276,7 +277,7 @@ func glmFold(x mat.Matrix, y []float64, lik Likelihood) func(ctx context.Context
 }
 
 // TestCrossValidateWorkers checks that a seed gives the same bits for any number of workers, that
-// no more than these run at a time, and that folds hold their share of both labels.
+// at most this number of fits run at a time, and that folds contain their share of both labels.
 func TestCrossValidateWorkers(t *testing.T) {
 	const n = 103
 	x, y := crossData(n)
@@ -335,7 +336,7 @@ func TestCrossValidateWorkers(t *testing.T) {
 	}
 }
 
-// TestCrossValidateModels checks GPs, sparse GPs and likelihoods that differ between folds.
+// TestCrossValidateModels checks GPs, sparse GPs, and likelihoods that differ between folds.
 func TestCrossValidateModels(t *testing.T) {
 	x, y := crossData(60)
 	for name, fit := range map[string]func(ctx context.Context, xs mat.Matrix,
@@ -381,7 +382,7 @@ func TestCrossValidateModels(t *testing.T) {
 			t.Errorf("%s: %v", name, c)
 		}
 	}
-	// Noise of another variance in each fold.
+	// Each fold has noise with another variance.
 	c, err := CrossValidate(t.Context(), nil, y, 3,
 		func(_ context.Context, _, test []int) (*Prediction, error) {
 			return NewPrediction(GaussianNoise{Var: float64(1 + test[0])},
@@ -402,7 +403,7 @@ func TestCrossValidateModels(t *testing.T) {
 	}
 }
 
-// TestCrossValidateErrors checks what is refused, errors of fits, and cancellation.
+// TestCrossValidateErrors checks errors of arguments and fits, and cancellation.
 func TestCrossValidateErrors(t *testing.T) {
 	x, y := crossData(12)
 	fit := glmFold(x, y, BernoulliLogit{})
@@ -448,7 +449,7 @@ func TestCrossValidateErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
-	// A row that cannot be predicted.
+	// This row cannot be predicted.
 	nan := mat.DenseCopyOf(x)
 	nan.Set(4, 0, math.NaN())
 	c, err := CrossValidate(t.Context(), nil, y, 3,
@@ -508,7 +509,7 @@ func ExampleNewConfusion() {
 	//      precision  0.667  0.667  1.000   0.750
 }
 
-// TestConfusion checks the labels −1 and +1, rows without a decision, and mistakes.
+// TestConfusion checks the labels −1 and +1, rows without a decision, and errors.
 func TestConfusion(t *testing.T) {
 	c, err := NewConfusion([]float64{-1, 1, 1, -1, 1}, []float64{-1, 1, -1, -1, math.NaN()}, nil)
 	if err != nil {
@@ -624,7 +625,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestCalibrationOf checks that of a label beside Calibration, and that of classes against counts.
+// TestCalibrationOf compares CalibrationOf a label with Calibration, and CalibrationOf classes
+// with counts.
 func TestCalibrationOf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 9))
 	const n = 90

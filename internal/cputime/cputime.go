@@ -1,2 +1,3 @@
-// Package cputime tells how much processor time this process has used.
+// Package cputime measures the processor time of this process. The benchmarks use it because wall
+// time depends on what else runs on the machine.
 package cputime

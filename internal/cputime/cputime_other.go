@@ -6,5 +6,6 @@ import "time"
 
 var start = time.Now()
 
-// Seconds returns the seconds since the program began: processor time is not known here.
+// Seconds returns the seconds since the program began, because the processor time is not known on
+// this system.
 func Seconds() float64 { return time.Since(start).Seconds() }

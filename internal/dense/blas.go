@@ -7,9 +7,10 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// What BLAS has, in the shapes of blas64 and the arithmetic of package fma, which has the same bits
-// on every processor. A result may not share memory with what it is made of; vectors have steps of
-// 1, and triangles are lower ones.
+// This file offers the functions of BLAS with the types of blas64. They compute with package fma,
+// which has the same bits on every processor, and serve callers that also use gonum. A result
+// must not share memory with its operands. Vectors must have steps of 1, and triangles must be
+// lower triangles.
 
 // Symmetric returns a as a symmetric matrix for BLAS. It does not copy.
 func Symmetric(a []float64, n int) blas64.Symmetric {
@@ -62,7 +63,7 @@ func vector(x blas64.Vector) []float64 {
 	return x.Data[:x.N]
 }
 
-// times multiplies x by beta; where that is 0 it makes x 0 whatever it was.
+// times multiplies x by beta. If beta is 0, x becomes 0 even if it contained NaN.
 func times(x []float64, beta float64) {
 	switch beta {
 	case 0:
@@ -75,7 +76,7 @@ func times(x []float64, beta float64) {
 	}
 }
 
-// Gemm makes c αAB + βc, A being a or its transpose, and B likewise.
+// Gemm stores αAB + βc in c, where A is a or its transpose, and B is b or its transpose.
 func Gemm(tA, tB blas.Transpose, alpha float64, a, b blas64.General, beta float64,
 	c blas64.General) {
 	for i := range c.Rows {
@@ -84,7 +85,7 @@ func Gemm(tA, tB blas.Transpose, alpha float64, a, b blas64.General, beta float6
 	fma.Gemm(fma.Run{}, alpha, view(tA, a), view(tB, b), view(blas.NoTrans, c))
 }
 
-// Syrk makes the triangle of c αAAᵀ + βc, A being a or its transpose.
+// Syrk stores αAAᵀ + βc in the triangle of c, where A is a or its transpose.
 func Syrk(t blas.Transpose, alpha float64, a blas64.General, beta float64, c blas64.Symmetric) {
 	m := symmetric(c)
 	for i := range c.N {
@@ -93,12 +94,12 @@ func Syrk(t blas.Transpose, alpha float64, a blas64.General, beta float64, c bla
 	fma.Syrk(fma.Run{}, alpha, view(t, a), m)
 }
 
-// Trsm replaces b by αL⁻¹b, or from the right by αbL⁻¹; L is a or its transpose.
+// Trsm replaces b by αL⁻¹b, or by αbL⁻¹ for the right side, where L is a or its transpose.
 func Trsm(side blas.Side, t blas.Transpose, alpha float64, a blas64.Triangular, b blas64.General) {
 	TrsmUntil(nil, side, t, alpha, a, b)
 }
 
-// TrsmUntil is Trsm, on as many goroutines as h lends. It returns early where h has stopped.
+// TrsmUntil is like Trsm, but uses as many goroutines as h lends. It returns early if h stops.
 func TrsmUntil(h *parallel.Halt, side blas.Side, t blas.Transpose, alpha float64,
 	a blas64.Triangular, b blas64.General) {
 	for i := range b.Rows {
@@ -114,7 +115,7 @@ func TrsmUntil(h *parallel.Halt, side blas.Side, t blas.Transpose, alpha float64
 	fma.Trsm(fma.Run{Halt: h}, l, x, upper)
 }
 
-// Gemv makes y αAx + βy, A being a or its transpose.
+// Gemv stores αAx + βy in y, where A is a or its transpose.
 func Gemv(t blas.Transpose, alpha float64, a blas64.General, x blas64.Vector, beta float64,
 	y blas64.Vector) {
 	dst := vector(y)
@@ -122,19 +123,19 @@ func Gemv(t blas.Transpose, alpha float64, a blas64.General, x blas64.Vector, be
 	fma.Gemv(alpha, view(blas.NoTrans, a), t != blas.NoTrans, vector(x), dst)
 }
 
-// Symv makes y αAx + βy.
+// Symv stores αAx + βy in y.
 func Symv(alpha float64, a blas64.Symmetric, x blas64.Vector, beta float64, y blas64.Vector) {
 	dst := vector(y)
 	times(dst, beta)
-	fma.Symv(alpha, symmetric(a), vector(x), dst)
+	fma.Symv(fma.Run{}, alpha, symmetric(a), vector(x), dst)
 }
 
-// Trsv replaces x by L⁻¹x, L being a or its transpose.
+// Trsv replaces x by L⁻¹x, where L is a or its transpose.
 func Trsv(t blas.Transpose, a blas64.Triangular, x blas64.Vector) {
-	fma.Trsv(triangle(a), vector(x), t != blas.NoTrans)
+	fma.Trsv(fma.Run{}, triangle(a), vector(x), t != blas.NoTrans)
 }
 
-// Trmv replaces x by Lx, L being a or its transpose.
+// Trmv replaces x by Lx, where L is a or its transpose.
 func Trmv(t blas.Transpose, a blas64.Triangular, x blas64.Vector) {
 	fma.Trmv(triangle(a), vector(x), t != blas.NoTrans)
 }

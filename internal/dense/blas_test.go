@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// TestBLAS: what has the names and shapes of blas64 means the same, whatever is transposed and
-// multiplied.
+// TestBLAS checks that the functions with the names and types of blas64 have the same results as
+// BLAS, for all transposes and factors.
 func TestBLAS(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 7))

@@ -5,28 +5,29 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// Delayed are changes of low rank of a covariance C, lower triangle of n×n, that are yet to be
-// made:
+// Delayed holds changes of low rank to a covariance C, the lower triangle of an n×n matrix, that
+// have not been applied yet:
 //
-//	V = C − X_pᵀX_p + X_nᵀX_n,
+//	V = C − X_pᵀX_p + X_nᵀX_n.
 //
-// where X_p and X_n are the rows of several expansions, one after the other. A product of low rank
-// with itself that is subtracted from all of a large C waits for C to come from memory; those of
-// several changes together do so once. Rows of V meanwhile take products with the rows of X.
-// Storage is reused.
+// X_p and X_n are the rows of several expansions, one after the other. Subtracting a product of
+// low rank from a large C takes as long as reading C from memory, so several changes together
+// take as long as one. Until then, Rows computes rows of V from C and X. Package site uses it for
+// its blocks of sites. A Delayed reuses its memory.
 type Delayed struct {
 	x  Expansion
-	at [2][]float64 // the columns of X_p and X_n that Rows is asked for, transposed
-	// of C from which on the changes are yet to be made; others can only be added where it is 0
+	at [2][]float64 // columns of X_p and X_n that Rows needs, transposed
+	// row is the row of C from which on the changes have not been applied. Add requires that it
+	// is 0.
 	row int
 }
 
-// Reset forgets all changes.
+// Reset drops all changes.
 func (d *Delayed) Reset() {
 	d.x.xp, d.x.xn, d.row = d.x.xp[:0], d.x.xn[:0], 0
 }
 
-// Add adds the changes of x, of C, to those that are yet to be made. It keeps no reference to x.
+// Add adds the expansion x of C to the changes. It keeps no reference to x.
 func (d *Delayed) Add(x *Expansion) {
 	d.x.cols, d.x.halt = x.cols, x.halt
 	d.x.xp, d.x.xn = append(d.x.xp, x.xp...), append(d.x.xn, x.xn...)
@@ -35,11 +36,11 @@ func (d *Delayed) Add(x *Expansion) {
 // Rank returns the number of rows of X_p and X_n.
 func (d *Delayed) Rank() int { return (len(d.x.xp) + len(d.x.xn)) / max(1, d.x.cols) }
 
-// Begun reports whether Apply was halted on its way.
+// Begun reports whether Apply was halted midway.
 func (d *Delayed) Begun() bool { return d.row > 0 }
 
-// Apply makes the changes, and reports whether it did so to the end. Where h halts it, the next
-// call goes on, to the same bits.
+// Apply applies the changes to c, and reports whether it finished. If h halts it, the next call
+// continues, with the same bits.
 func (d *Delayed) Apply(h *parallel.Halt, c []float64) bool {
 	if d.Rank() == 0 {
 		return true
@@ -52,20 +53,21 @@ func (d *Delayed) Apply(h *parallel.Halt, c []float64) bool {
 	return true
 }
 
-// Parts returns X_p and X_n, of n columns, to be saved and set.
+// Parts returns pointers to X_p and X_n, which have n columns, so that they can be saved and
+// restored.
 func (d *Delayed) Parts(n int) [2]*[]float64 {
 	d.x.cols = n
 	return [2]*[]float64{&d.x.xp, &d.x.xn}
 }
 
-// Rows of V are shared in parts of so many columns, from so many numbers in all on.
+// From delayedShared numbers on, goroutines share the columns of Rows in parts of delayedColumns.
 const (
 	delayedColumns = 192
 	delayedShared  = 1 << 14
 )
 
-// Rows stores the rows of V at the given numbers, increasing, in dst, len(at)×n, where C has n. The
-// changes are still to be made.
+// Rows stores the rows of V with the increasing indices at in dst, a len(at)×n matrix. C has n
+// rows. Rows does not apply the changes.
 func (d *Delayed) Rows(h *parallel.Halt, dst, c []float64, n int, at []int) {
 	d.at[0], d.at[1] = columnsAt(d.at[0], d.x.xp, n, at), columnsAt(d.at[1], d.x.xn, n, at)
 	if workers := h.Workers(); workers > 1 && len(at)*n >= delayedShared {
@@ -76,7 +78,7 @@ func (d *Delayed) Rows(h *parallel.Halt, dst, c []float64, n int, at []int) {
 	d.rows(dst, c, n, at, 0, n)
 }
 
-// columnsAt returns X[:, at]ᵀ, in dst.
+// columnsAt stores X[:, at]ᵀ in dst and returns it.
 func columnsAt(dst, x []float64, n int, at []int) []float64 {
 	rank := len(x) / max(1, n)
 	dst = Resize(dst, len(at)*rank)
@@ -89,7 +91,7 @@ func columnsAt(dst, x []float64, n int, at []int) []float64 {
 	return dst
 }
 
-// rows is Rows for columns lo … hi−1.
+// rows computes columns lo … hi−1 of Rows.
 func (d *Delayed) rows(dst, c []float64, n int, at []int, lo, hi int) {
 	for a, i := range at {
 		if lo <= i {
@@ -111,12 +113,12 @@ func (d *Delayed) rows(dst, c []float64, n int, at []int, lo, hi int) {
 	}
 }
 
-// gathered is how many rows of C are read at a time where columns are asked for: what these store
-// then fills a line of the cache.
+// gathered is the number of rows of C that below reads at a time, such that their elements in a
+// column fill a cache line.
 const gathered = 8
 
-// below stores in dst what rows from … to−1 of C, at most gathered, have left of the diagonal in
-// the columns at.
+// below stores the elements left of the diagonal of rows from … to−1 of C, in the columns at, in
+// dst. There are at most gathered rows.
 func (d *Delayed) below(dst, c []float64, n int, at []int, from, to int) {
 	for a, i := range at {
 		if i >= to-1 {

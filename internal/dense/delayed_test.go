@@ -10,7 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// diagonallyDominant returns a positive definite matrix of n variables.
+// diagonallyDominant returns a positive definite n×n matrix.
 func diagonallyDominant(rng *rand.Rand, n int) []float64 {
 	c := make([]float64, n*n)
 	for i := range n {
@@ -34,9 +34,9 @@ func randomChanges(rng *rand.Rand, n, p, q int, h *parallel.Halt) *Expansion {
 	return x
 }
 
-// Rows of a covariance whose changes are delayed are those after each change was made, and so is
-// what Apply leaves, to the same bits on any number of goroutines and where it is halted on its
-// way.
+// TestDelayed checks that rows of a covariance with delayed changes agree with the rows after the
+// changes, and with the result of Apply. The bits must be the same for any number of goroutines
+// and if Apply is halted midway.
 func TestDelayed(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 8))
@@ -80,7 +80,7 @@ func TestDelayed(t *testing.T) {
 					}
 				}
 			}
-			if workers == 2 { // halted before it begins, and then gone on with
+			if workers == 2 { // halted before it begins, and then continued
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
 				h.Watch(ctx)
@@ -107,7 +107,7 @@ func TestDelayed(t *testing.T) {
 					t.Errorf("n = %d, %d workers: other bits", n, workers)
 				}
 			}
-			// Nothing is left to change, and rows are those of C.
+			// After Apply there are no changes, so Rows must return rows of C.
 			d.Rows(h, rows, now, n, at)
 			for a, i := range at {
 				for j := range n {
@@ -120,14 +120,14 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
-// What is shared for its length alone has the bits of what is not: factors, expansions and copies
-// of more numbers than copiedShared.
+// TestSharedRows checks that sharing work because of its size does not change the bits, for
+// factors, expansions and copies of more numbers than copiedShared.
 func TestSharedRows(t *testing.T) {
 	t.Parallel()
 	const n = 600
 	rng := rand.New(rand.NewPCG(6, 9))
 	c, delta := diagonallyDominant(rng, n), make([]float64, n)
-	for _, few := range []int{0, 3} { // of the changes are none
+	for _, few := range []int{0, 3} { // 0 leaves no changes
 		for i := range delta {
 			if delta[i] = rng.ExpFloat64(); i < few {
 				delta[i] = 0

@@ -6,19 +6,19 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// Epsilon is the rounding of float64, 2⁻⁵³.
+// Epsilon is the relative rounding error of float64, 2⁻⁵³.
 const Epsilon = 1.1e-16
 
-// Double is a slice of numbers of 106 bits. Each is the sum Hi + Lo of two numbers of 53 bits
-// (Dekker 1971; for inner products Ogita, Rump and Oishi 2005). A matrix that is singular to
-// float64 may have all its digits in it. Matrices are those of this package: n×n, row by row, of
-// which the lower triangle is read.
+// A Double is a slice of numbers with 106 bits. Each number is the sum Hi + Lo of two float64
+// (Dekker 1971; for inner products Ogita, Rump and Oishi 2005). It can hold matrices that would
+// be singular in float64. As elsewhere in this package, a matrix is n×n, row by row, and only its
+// lower triangle is read. Packages design, gauss, loo and site use it for data in raw units.
 type Double struct{ Hi, Lo []float64 }
 
-// Resize makes d of length n. The contents are unspecified.
+// Resize sets the length of d to n. The contents are unspecified.
 func (d *Double) Resize(n int) { d.Hi, d.Lo = Resize(d.Hi, n), Resize(d.Lo, n) }
 
-// Clear makes all of d zero.
+// Clear sets all elements of d to zero.
 func (d Double) Clear() {
 	clear(d.Hi)
 	clear(d.Lo)
@@ -34,9 +34,9 @@ func twoSum(a, b float64) (s, e float64) {
 	return s, (a - (s - t)) + (b - t)
 }
 
-// twoProduct returns ab and its rounding error. A product is converted, here and below, so that no
-// compiler makes one operation of it and of a sum that it goes into, as that of arm64 does: its
-// error would not be that of the product.
+// twoProduct returns ab and its rounding error. Here and below, products are converted to
+// float64, because compilers such as the one for arm64 would otherwise fuse a product with the
+// sum that follows. The error would then belong to another product.
 func twoProduct(a, b float64) (p, e float64) {
 	p = float64(a * b)
 	return p, math.FMA(a, b, -p)
@@ -52,14 +52,14 @@ func quotient(ah, al, bh, bl float64) (h, l float64) {
 	return twoSum(q, ((ah-p)-e+al-q*bl)/bh)
 }
 
-// Round makes Hi the numbers rounded to float64, and Lo what is left.
+// Round stores the numbers rounded to float64 in Hi, and the remainders in Lo.
 func (d Double) Round() {
 	for i, h := range d.Hi {
 		d.Hi[i], d.Lo[i] = twoSum(h, d.Lo[i])
 	}
 }
 
-// AddScaled adds c·x.
+// AddScaled adds c·x to d.
 func (d Double) AddScaled(c float64, x []float64) {
 	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
 	for i, v := range x {
@@ -69,7 +69,7 @@ func (d Double) AddScaled(c float64, x []float64) {
 	}
 }
 
-// AddDouble adds c·x.
+// AddDouble adds c·x to d.
 func (d Double) AddDouble(c float64, x Double) {
 	d.AddScaled(c, x.Hi)
 	for i, v := range x.Lo {
@@ -84,7 +84,7 @@ func (d Double) AddAt(i int, c, x float64) {
 	d.Hi[i], d.Lo[i] = s, d.Lo[i]+(e+t)
 }
 
-// AddEach adds c to the elements at ind.
+// AddEach adds c to the elements with the indices ind.
 func (d Double) AddEach(ind []int32, c float64) {
 	lo := d.Lo[:len(d.Hi)]
 	for _, i := range ind {
@@ -93,7 +93,7 @@ func (d Double) AddEach(ind []int32, c float64) {
 	}
 }
 
-// addDouble adds (ch + cl)·x.
+// addDouble adds (ch + cl)·x to d.
 func (d Double) addDouble(ch, cl float64, x []float64) {
 	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
 	for i, v := range x {
@@ -104,7 +104,7 @@ func (d Double) addDouble(ch, cl float64, x []float64) {
 	}
 }
 
-// Dot returns the inner product of d and x, rounded.
+// Dot returns the inner product of d and x, rounded to float64.
 func (d Double) Dot(x []float64) float64 {
 	var h, l float64
 	hi, lo := d.Hi[:len(x)], d.Lo[:len(x)]
@@ -117,7 +117,8 @@ func (d Double) Dot(x []float64) float64 {
 	return h + l
 }
 
-// DotAt is Dot for the values of a vector at ind alone.
+// DotAt returns the inner product of d and a sparse vector, whose values val have the indices
+// ind.
 func (d Double) DotAt(ind []int32, val []float64) float64 {
 	var h, l float64
 	for k, j := range ind {
@@ -142,8 +143,8 @@ func dot(a, b Double) (h, l float64) {
 	return h, l
 }
 
-// Residual stores y − Ax in dst, computed in twice the digits, for an n×n matrix A, row by row, all
-// of which is read. It reports false if it was halted.
+// Residual stores y − Ax in dst, computed with twice the digits. A is a full matrix, row by row.
+// It reports false if it was halted.
 func Residual(halt *parallel.Halt, dst, y, a, x []float64) bool {
 	n := len(x)
 	if workers := halt.Workers(); workers > 1 && n*len(y) >= residualShared {
@@ -155,13 +156,14 @@ func Residual(halt *parallel.Halt, dst, y, a, x []float64) bool {
 	return !halt.Stopped()
 }
 
-// The rows of a residual are shared from so many numbers on, so many at a time.
+// From residualShared numbers on, goroutines share the rows of a residual, residualRows at a
+// time.
 const (
 	residualShared = 1 << 16
 	residualRows   = 64
 )
 
-// residual is Residual for rows lo … hi−1.
+// residual computes rows lo … hi−1 of Residual.
 func residual(halt *parallel.Halt, dst, y, a, x []float64, lo, hi int) {
 	n := len(x)
 	for i := lo; i < hi; i++ {
@@ -178,7 +180,8 @@ func residual(halt *parallel.Halt, dst, y, a, x []float64, lo, hi int) {
 	}
 }
 
-// AddOuter adds w·xxᵀ to the lower triangle, for a row x of n values, or of the values at ind.
+// AddOuter adds w·xxᵀ to the lower triangle of d, an n×n matrix. The row x has n values, or it is
+// sparse with the indices ind.
 func (d Double) AddOuter(n int, w float64, ind []int32, val []float64) {
 	for k, x := range val {
 		h, l := twoProduct(w, x)
@@ -200,11 +203,12 @@ func (d Double) AddOuter(n int, w float64, ind []int32, val []float64) {
 	}
 }
 
-// Cholesky replaces the lower triangle by L with a = LLᵀ. It returns the least L_ii²/a_ii, the part
-// of the diagonal that the rows before leave, and 0 if a is not positive definite.
+// Cholesky replaces the lower triangle by L with a = LLᵀ. It returns the smallest L_ii²/a_ii, the
+// fraction of a diagonal element that remains after the earlier rows, or 0 if a is not positive
+// definite.
 func (d Double) Cholesky(n int) (least float64) { return d.CholeskyUntil(nil, n) }
 
-// CholeskyUntil is Cholesky, which also returns 0 where halt has stopped.
+// CholeskyUntil is like Cholesky. It also returns 0 if halt stops.
 func (d Double) CholeskyUntil(halt *parallel.Halt, n int) (least float64) {
 	least = 1
 	for i := range n {
@@ -233,7 +237,7 @@ func (d Double) CholeskyUntil(halt *parallel.Halt, n int) (least float64) {
 	return least
 }
 
-// Trsv replaces r by L⁻¹r, d being L of the size of r.
+// Trsv replaces r by L⁻¹r, where d holds L and has as many rows as r.
 func (d Double) Trsv(r Double) {
 	n := len(r.Hi)
 	for i := range n {
@@ -242,7 +246,7 @@ func (d Double) Trsv(r Double) {
 	}
 }
 
-// Potrs replaces r by (LLᵀ)⁻¹r, d being L of the size of r.
+// Potrs replaces r by (LLᵀ)⁻¹r, where d holds L and has as many rows as r.
 func (d Double) Potrs(r Double) {
 	d.Trsv(r)
 	n := len(r.Hi)
@@ -263,11 +267,11 @@ func (d Double) divide(r Double, i int, h, l float64) {
 	r.Hi[i], r.Lo[i] = quotient(s, t, d.Hi[i*n+i], d.Lo[i*n+i])
 }
 
-// Inverse stores the lower triangle of (LLᵀ)⁻¹, rounded, in v, d being L. It allocates two
-// matrices.
+// Inverse stores the lower triangle of (LLᵀ)⁻¹, rounded to float64, in v, where d holds L. It
+// allocates two matrices.
 func (d Double) Inverse(v []float64, n int) { d.InverseUntil(nil, v, n) }
 
-// InverseUntil is Inverse, which returns early where halt has stopped.
+// InverseUntil is like Inverse. It returns early if halt stops.
 func (d Double) InverseUntil(halt *parallel.Halt, v []float64, n int) {
 	var m Double // row j is column j of L⁻¹
 	m.Resize(n * n)
@@ -293,7 +297,7 @@ func (d Double) InverseUntil(halt *parallel.Halt, v []float64, n int) {
 	}
 }
 
-// MulTrans replaces x by Lᵀx, d being L of the size of x.
+// MulTrans replaces x by Lᵀx, where d holds L and has as many rows as x.
 func (d Double) MulTrans(x Double) {
 	n := len(x.Hi)
 	for i := range n {
@@ -320,10 +324,12 @@ func (d Double) scale(k int) {
 	}
 }
 
-// LowerRows returns L with A = LQ, QQᵀ = I, for the n rows of A, which d is, row by row: n×rank,
-// rounded. Column k of L begins at that row of which the rows before leave the most, in units of
-// the weights given. Such rows of d are replaced by the rows of Q, which q lists in order. A row of
-// which the rows before leave less than a part in 2⁹⁶ depends on them.
+// LowerRows factorizes A = LQ with QQᵀ = I, where d holds the rows of A. The weights have one
+// element per row. It returns L as an n×rank matrix, rounded to float64. It overwrites some rows
+// of d with the rows of Q, and q lists them in order.
+//
+// Column k of L belongs to the row with the largest remainder after the earlier rows, times its
+// weight. A row whose remainder is less than 2⁻⁹⁶ of its size depends on the earlier rows.
 func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, q []Double) {
 	const least = 0x1p-96
 	n := len(weight)
@@ -340,7 +346,7 @@ func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, q
 		h, _ := dot(row(i), row(i))
 		size[i] = math.Sqrt(h)
 	}
-	// take subtracts from row i its part along q, the k-th of Q.
+	// take subtracts the component along q, row k of Q, from row i.
 	take := func(i, k int, q Double) {
 		z := row(i)
 		h, e := dot(q, z)
@@ -368,7 +374,7 @@ func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, q
 		if next < 0 {
 			break
 		}
-		for k, q := range q { // once more, for what the first time has left
+		for k, q := range q { // again, to remove rounding errors of the first time
 			take(next, k, q)
 		}
 		z := row(next)

@@ -11,8 +11,9 @@ import (
 
 func bigOf(x float64) *big.Float { return new(big.Float).SetPrec(400).SetFloat64(x) }
 
-// TestDouble compares with arithmetic of 400 bits: P = DI + XᵀWX, of a condition that float64 does
-// not have, its factor, inverse and solutions, for dense rows and the same as sparse ones.
+// TestDouble compares Double with arithmetic of 400 bits. P = DI + XᵀWX has a condition that
+// exceeds float64. The test checks P, its factor, its inverse and solutions, for dense rows and
+// for the same rows in sparse form.
 func TestDouble(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 6))
@@ -103,7 +104,7 @@ func TestDouble(t *testing.T) {
 				t.Errorf("trial %d: solution %d is %v, want %v", trial, i, x.Hi[i], s)
 			}
 		}
-		// Lᵀ(LLᵀ)⁻¹b has the square bᵀP⁻¹b.
+		// The square of Lᵀ(LLᵀ)⁻¹b is bᵀP⁻¹b.
 		square := 0.0
 		for j := range n {
 			square += b.Hi[j] * x.Hi[j]
@@ -123,7 +124,7 @@ func TestDouble(t *testing.T) {
 	}
 }
 
-// TestDoubleDot: what cancels to the last of 53 bits is not lost.
+// TestDoubleDot checks that a sum that cancels to the last of 53 bits is exact.
 func TestDoubleDot(t *testing.T) {
 	d := dense.Double{Hi: []float64{1e16, 1, -1e16}, Lo: []float64{0, 1e-17, 0.5}}
 	x := []float64{3, 7, 3}
@@ -145,7 +146,7 @@ func TestDoubleDot(t *testing.T) {
 	}
 }
 
-// bigInverse is Gauss and Jordan's.
+// bigInverse inverts a matrix by Gauss-Jordan elimination.
 func bigInverse(a [][]*big.Float) [][]*big.Float {
 	n := len(a)
 	rows := make([][]*big.Float, n)
@@ -182,8 +183,8 @@ func bigInverse(a [][]*big.Float) [][]*big.Float {
 	return rows
 }
 
-// TestLowerRows: LLᵀ = AAᵀ to the last digits for rows of columns in units 1e-8 … 1e8, and rows
-// that depend on others add no column.
+// TestLowerRows checks that LLᵀ = AAᵀ to the last digits for columns in units from 1e-8 to 1e8,
+// and that rows that depend on other rows add no column.
 func TestLowerRows(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -8,16 +8,18 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// eigenPanel is the number of columns of a matrix that are made tridiagonal before the rest of it
-// is changed: 16 took a quarter more time at 2000 columns, and 64 took as much.
+// eigenPanel is the number of columns that are made tridiagonal before the other columns are
+// updated. With 16 it took a quarter more time at 2000 columns, and with 64 it took the same
+// time.
 const eigenPanel = 32
 
-// Eigenvalues stores the eigenvalues of the symmetric n×n matrix whose lower triangle is that of a
-// in dst, in increasing order. It overwrites the triangle. It reports false where they were not
-// found or h has stopped, which it asks h column by column.
+// Eigenvalues stores the eigenvalues of a symmetric n×n matrix in dst, in increasing order. It
+// reads and overwrites the lower triangle of a. It reports false if it does not find them or h
+// stops, which it checks for each column. Packages gauss and learn call it.
 //
-// The matrix is made tridiagonal by Householder reflections, panel by panel (Dongarra, Sorensen and
-// Hammarling 1989), which gives eigenvalues to within rounding of the largest.
+// Householder reflections make the matrix tridiagonal, panel by panel (Dongarra, Sorensen and
+// Hammarling 1989). The error of each eigenvalue is at most about the rounding error of the
+// largest.
 func Eigenvalues(h *parallel.Halt, dst, a []float64, n int) bool {
 	off := make([]float64, max(0, n-1))
 	v, w := NewRows(eigenPanel, n), NewRows(eigenPanel, n)
@@ -43,12 +45,13 @@ func Eigenvalues(h *parallel.Halt, dst, a []float64, n int) bool {
 	return tridiagonal(h, dst[:n], append(off, 0))
 }
 
-// eigenTurns is the most turns that an eigenvalue of a tridiagonal matrix may take; two are usual.
+// eigenTurns is the largest number of steps for an eigenvalue of a tridiagonal matrix. Two steps
+// are usual.
 const eigenTurns = 50
 
-// tridiagonal replaces d, the diagonal of a tridiagonal matrix, by its eigenvalues in increasing
-// order: by the implicit QL method (Dubrulle, Martin and Wilkinson 1968). Off, the numbers beside
-// the diagonal and a last one for scratch, is overwritten.
+// tridiagonal replaces the diagonal d of a tridiagonal matrix by its eigenvalues, in increasing
+// order. It uses the implicit QL method (Dubrulle, Martin and Wilkinson 1968). It overwrites off,
+// which holds the off-diagonal elements and an additional element for its own use.
 func tridiagonal(h *parallel.Halt, d, off []float64) bool {
 	n, size := len(d), 0.0
 	for i, x := range d {
@@ -56,7 +59,7 @@ func tridiagonal(h *parallel.Halt, d, off []float64) bool {
 	}
 	for l := range n {
 		for turn := 0; ; turn++ {
-			m := l // the block from l to m has no number beside its diagonal that is rounding
+			m := l // the block from l to m has no negligible off-diagonal element
 			for m < n-1 && math.Abs(off[m]) > Epsilon*size {
 				m++
 			}
@@ -74,7 +77,7 @@ func tridiagonal(h *parallel.Halt, d, off []float64) bool {
 	return ok
 }
 
-// turnBlock is a step of QL of the block from l to m, with Wilkinson's shift.
+// turnBlock takes a step of QL with Wilkinson's shift on the block from l to m.
 func turnBlock(d, off []float64, l, m int) {
 	g := (d[l+1] - d[l]) / (2 * off[l])
 	g = d[m] - d[l] + off[l]/(g+math.Copysign(math.Hypot(g, 1), g))
@@ -83,7 +86,7 @@ func turnBlock(d, off []float64, l, m int) {
 		f, b := sin*off[i], cos*off[i]
 		r := math.Hypot(f, g)
 		off[i+1] = r
-		if r == 0 { // the block is in two parts
+		if r == 0 { // the block splits
 			d[i+1] -= moved
 			off[m] = 0
 			return
@@ -99,9 +102,9 @@ func turnBlock(d, off []float64, l, m int) {
 	off[l], off[m] = g, 0
 }
 
-// tridiagonalColumn makes column k of a tridiagonal, which stores its diagonal and the number below
-// it. Of the panel that it ends, v and w are what A − VWᵀ − WVᵀ takes, row by row; their last
-// rows are those of this column.
+// tridiagonalColumn computes column k of the tridiagonal matrix, and stores its diagonal element
+// and the element below it. The matrix before the step is A − VWᵀ − WVᵀ, where v and w hold the
+// rows of Vᵀ and Wᵀ of this panel. Their last rows are for this column.
 func tridiagonalColumn(diag, off, a []float64, n, k int, v, w [][]float64) {
 	last := len(v) - 1
 	x, y := v[last], w[last]
@@ -127,7 +130,7 @@ func tridiagonalColumn(diag, off, a []float64, n, k int, v, w [][]float64) {
 		clear(rest)
 		return
 	}
-	// The reflection is I − τxxᵀ, where x has 1 in front.
+	// The reflection is I − τxxᵀ, where the first element of x is 1.
 	head := rest[0] - off[k]
 	tau := -head / off[k]
 	for i := range rest {
@@ -135,7 +138,7 @@ func tridiagonalColumn(diag, off, a []float64, n, k int, v, w [][]float64) {
 	}
 	rest[0] = 1
 	to := y[k+1:]
-	fma.Symv(1, fma.Of(a[(k+1)*(n+1):], n-k-1, n-k-1, n), rest, to)
+	fma.Symv(fma.Run{}, 1, fma.Of(a[(k+1)*(n+1):], n-k-1, n-k-1, n), rest, to)
 	for j := range last {
 		vx, wx := fma.Dot(v[j][k+1:], rest), fma.Dot(w[j][k+1:], rest)
 		fma.Axpy(-wx, v[j][k+1:], to)

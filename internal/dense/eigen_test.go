@@ -12,8 +12,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Eigenvalues are those of gonum, to rounding of the largest, at sizes about those of panels, of
-// matrices that are singular, in blocks, and in units of 1e±150.
+// TestEigenvalues compares eigenvalues with gonum, up to rounding of the largest. The sizes are
+// close to multiples of a panel, and the matrices may be singular, consist of blocks, or have
+// units of 1e±150.
 func TestEigenvalues(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	for _, n := range []int{1, 2, 3, 31, 32, 33, 64, 100} {
@@ -29,7 +30,7 @@ func TestEigenvalues(t *testing.T) {
 				}
 				Syr(rng.NormFloat64(), Vector(x), Symmetric(a, n))
 			}
-			// Gonum wants no blocks that are tiny.
+			// Gonum fails for blocks that are tiny.
 			most := max(floats.Max(a), -floats.Min(a)) * float64(n)
 			shifted := mat.NewSymDense(n, slices.Clone(a))
 			for i := range n {

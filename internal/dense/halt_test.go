@@ -13,7 +13,8 @@ import (
 	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
-// A haltCase is a call that can be halted, which changes c, beside that of gonum's BLAS and LAPACK.
+// A haltCase is a call that can be halted and changes c, together with the same call of BLAS or
+// LAPACK in gonum.
 type haltCase struct {
 	name string
 	c    []float64
@@ -67,8 +68,8 @@ func haltCases(n int, rng *rand.Rand) []haltCase {
 	}
 }
 
-// Calls that could be halted and are not have the bits of those that cannot, and are what BLAS and
-// LAPACK say.
+// TestHaltBits checks that calls that could be halted but are not have the same bits as calls
+// without a Halt, and agree with BLAS and LAPACK.
 func TestHaltBits(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -92,7 +93,7 @@ func TestHaltBits(t *testing.T) {
 	}
 }
 
-// Once halted, calls do nothing more, and a factor is none.
+// TestHalted checks that calls do nothing once they are halted, and do not return a factor.
 func TestHalted(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -103,7 +104,7 @@ func TestHalted(t *testing.T) {
 	for _, k := range haltCases(n, rand.New(rand.NewPCG(3, 3))) {
 		c := slices.Clone(k.c)
 		if k.own(&h, c); !slices.Equal(c, k.c) {
-			t.Errorf("%s goes on", k.name)
+			t.Errorf("%s does not stop", k.name)
 		}
 	}
 	unit := make([]float64, n*n)

@@ -10,11 +10,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Leading returns the r largest Ritz values of a symmetric positive semidefinite n×n matrix S, the
-// largest first, and their vectors, n×r. The space is the block Krylov space of q, Sq, S²q, … with
-// that number of blocks, where q has k ≥ r columns (Musco and Musco, 2015). mul stores Sx in dst,
-// both n×k. q is overwritten. Values and vectors are 0 where the space has fewer, and of no use
-// where h has stopped.
+// Leading returns the r largest Ritz values of a symmetric positive semidefinite n×n matrix S in
+// decreasing order, and their vectors as an n×r matrix. The space is the block Krylov space of q,
+// Sq, S²q, … with the given number of blocks, where q has k ≥ r columns (Musco and Musco 2015).
+// The function mul stores Sx in dst, both n×k. Leading overwrites q. If the space has fewer than
+// r dimensions, the other values and vectors are 0. The results are invalid if h has stopped.
+// Package site calls it for approximations of low rank.
 func Leading(h *parallel.Halt, q []float64, k, r, blocks int, mul func(dst, x []float64)) (
 	values, vectors []float64) {
 
@@ -63,7 +64,7 @@ func Leading(h *parallel.Halt, q []float64, k, r, blocks int, mul func(dst, x []
 	return values, vectors
 }
 
-// krylov is a space of orthonormal blocks, n×k. Columns may be 0.
+// krylov is a space of orthonormal n×k blocks. Some columns may be 0.
 type krylov struct {
 	n, k   int
 	halt   *parallel.Halt
@@ -72,16 +73,17 @@ type krylov struct {
 	cross  []float64 // k×k
 }
 
-// Of what a block adds, directions are left out whose squares are less than these parts of the
-// largest among them, which is rounding of products of columns, and of what the block was, which is
-// rounding of what the others have taken of it.
+// add drops directions of a new block that are only rounding errors. The square of such a
+// direction is less than krylovFew times the largest square, which is the rounding error of
+// products of columns. Or it is less than krylovNone times the square of the block before
+// projection, which is the rounding error of the projection.
 const (
 	krylovFew  = 1e-13
 	krylovNone = 1e-26
 )
 
-// add makes the columns of q that are new a block of s, whose memory q is from then on, and reports
-// whether there are any.
+// add orthonormalizes the columns of q against s and appends them as a block, which uses the
+// memory of q. It reports whether any new direction remains.
 func (s *krylov) add(q []float64) bool {
 	var least float64
 	for _, x := range q {
@@ -90,7 +92,7 @@ func (s *krylov) add(q []float64) bool {
 	if math.IsNaN(least) || math.IsInf(least, 0) {
 		return false
 	}
-	for range 2 { // the second time for what rounding has left of the others
+	for range 2 { // again, to remove rounding errors of the first time
 		for _, x := range s.blocks {
 			s.product(x, q)
 			s.gemm(blas.NoTrans, -1, x, General(s.cross, s.k, s.k), General(q, s.n, s.k))
@@ -124,13 +126,13 @@ func (s *krylov) add(q []float64) bool {
 	return true
 }
 
-// product makes cross aᵀb.
+// product stores aᵀb in cross.
 func (s *krylov) product(a, b []float64) {
 	clear(s.cross)
 	s.gemm(blas.Trans, 1, a, General(b, s.n, s.k), General(s.cross, s.k, s.k))
 }
 
-// gemm adds αAB to c, A being the block a or its transpose.
+// gemm adds αAB to c, where A is the block a or its transpose.
 func (s *krylov) gemm(t blas.Transpose, alpha float64, a []float64, b, c blas64.General) {
 	block := view(t, General(a, s.n, s.k))
 	fma.Gemm(fma.Run{Halt: s.halt}, alpha, block, view(blas.NoTrans, b), view(blas.NoTrans, c))

@@ -10,12 +10,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestLeading compares Ritz values and vectors with eigenvalues and vectors of spectra that fall,
-// that are flat, that have one huge value, that repeat one and that are of few vectors, and checks
-// that values are never above the eigenvalues, also where the space has more vectors than there are
-// dimensions.
+// TestLeading compares Ritz values and vectors with eigenvalues and eigenvectors. The spectra
+// fall, are flat, have one huge value, repeat a value, or have few nonzero values. Ritz values
+// must never exceed the eigenvalues, even if the space has more vectors than dimensions.
 func TestLeading(t *testing.T) {
-	var rng *rand.Rand // of each case, whatever their order
+	var rng *rand.Rand // starts again for each case, so that the order does not matter
 	for name, spectrum := range map[string]func(j int) float64{
 		"falling": func(j int) float64 { return math.Exp(-0.3 * float64(j)) },
 		"flat":    func(j int) float64 { return 1 + 0.2*rng.Float64() },
@@ -74,7 +73,7 @@ func TestLeading(t *testing.T) {
 				lambda := want[n-1-c]
 				tol := 1e-9
 				if name == "flat" {
-					tol = 0.02 // no few products find these
+					tol = 0.02 // few products cannot find these
 				}
 				if value > lambda+1e-12*size || value < lambda-tol*size {
 					t.Errorf("%s, %d: value %d is %v, not %v", name, n, c, value, lambda)

@@ -12,7 +12,7 @@ import (
 
 var sizes = []int{0, 1, 2, 3, 5, 8, 13, 27, 40, 63, 64, 65, 130}
 
-// randomSPD draws XXᵀ/n + ridge I with the upper triangle NaN, for nothing may read it.
+// randomSPD draws XXᵀ/n + ridge I. Its upper triangle is NaN because no function may read it.
 func randomSPD(rng *rand.Rand, n int, ridge float64) []float64 {
 	x, a := make([]float64, n*n), make([]float64, n*n)
 	for i := range x {
@@ -90,7 +90,7 @@ func TestCholesky(t *testing.T) {
 				n); !(math.Abs(d-ch.LogDet()) < 1e-10*ridgeless(ridge)*(1+math.Abs(d))) {
 				t.Errorf("n = %d: log det %v, want %v", n, d, ch.LogDet())
 			}
-			// (LLᵀ)⁻¹ and its products by what they mean, A times them, for a well-conditioned A.
+			// Check (LLᵀ)⁻¹ and its products by multiplying with A, if A is well conditioned.
 			if ridge < 0.1 {
 				continue
 			}
@@ -126,10 +126,11 @@ func TestCholesky(t *testing.T) {
 	}
 }
 
-// ridgeless loosens a tolerance where the least eigenvalue is the ridge.
+// ridgeless loosens a tolerance if the ridge is the smallest eigenvalue.
 func ridgeless(ridge float64) float64 { return 1 + 1e-7/ridge }
 
-// What is not positive definite or not finite is refused, wherever it is.
+// TestCholeskyRefuses checks that matrices are refused if they are not positive definite or not
+// finite at any element.
 func TestCholeskyRefuses(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -156,8 +157,8 @@ func TestCholeskyRefuses(t *testing.T) {
 			}
 		}
 	}
-	// Hilbert's matrix is positive definite and numerically still so at n = 12; less 1e-9 it is
-	// not.
+	// Hilbert's matrix is positive definite, even numerically at n = 12. After subtracting 1e-9
+	// from the diagonal, it is not.
 	const n = 12
 	h := make([]float64, n*n)
 	for i := range h {
@@ -174,7 +175,7 @@ func TestCholeskyRefuses(t *testing.T) {
 	}
 }
 
-// Not parallel, for it counts allocations.
+// TestCholeskyAllocs is not parallel because it counts allocations.
 func TestCholeskyAllocs(t *testing.T) {
 	const n = 200
 	a := randomSPD(rand.New(rand.NewPCG(3, 3)), n, 1)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Median returns the median of v: the mean of the two in the middle if there are two. v has at
-// least one number and no NaN. It reorders v.
+// Median returns the median of v, or the mean of the two middle numbers. The slice must have at
+// least one number and no NaN. Median reorders v.
 func Median(v []float64) float64 {
 	half := len(v) / 2
 	m := Select(v, half)
@@ -16,8 +16,8 @@ func Median(v []float64) float64 {
 	return m
 }
 
-// WeightedMedian returns the median of values with weights, as if each value stood weight times, and
-// may reorder v. Nil weights are 1.
+// WeightedMedian returns the median of v, where v[i] counts weights[i] times. Nil weights are 1.
+// WeightedMedian may reorder v.
 func WeightedMedian(v, weights []float64) float64 {
 	if weights == nil {
 		return Median(v)
@@ -42,8 +42,8 @@ func WeightedMedian(v, weights []float64) float64 {
 	return lower
 }
 
-// Select puts into v[k] what would be there if v were sorted, nothing greater before it and
-// nothing less after (Hoare 1961). There is no NaN in v.
+// Select moves the element of rank k to v[k], and returns it (Hoare 1961). No earlier element is
+// larger, and no later element is smaller. The slice must not contain NaN.
 func Select(v []float64, k int) float64 {
 	for lo, hi := 0, len(v)-1; lo < hi; {
 		pivot := v[lo+(hi-lo)/2]

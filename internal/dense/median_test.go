@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMedian compares the median, and each element selected on the way, with those of sorted
-// values, many of them equal.
+// TestMedian compares the median and each selected element with sorted values, including equal
+// values.
 func TestMedian(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(93, 0))

@@ -12,39 +12,43 @@ import (
 )
 
 const (
-	pivotBatch = 64  // most rows that are brought up to date at a time in search of a pivot
-	pivotBlock = 32  // columns after which all rows are
-	pivotRows  = 256 // rows of a block of these, which one goroutine does
+	pivotBatch = 64  // most rows to update at a time while looking for a pivot
+	pivotBlock = 32  // all rows are updated after this number of columns
+	pivotRows  = 256 // number of rows per goroutine in such an update
 )
 
-// Pivots is a Cholesky factorisation K ≈ FFᵀ with complete pivoting, cut off after some columns
-// (Fine and Scheinberg 2001). It asks for elements of the symmetric N×N matrix K.
+// Pivots is a Cholesky factorization K ≈ FFᵀ with complete pivoting, which stops after some
+// columns (Fine and Scheinberg 2001). It computes elements of the symmetric N×N matrix K only
+// when it needs them. Package sparse calls it to choose inducing inputs.
 //
-// The residuals K_ii − |F_i|² do not grow from one column to the next. One computed some columns
-// ago is a bound. Only rows with the largest bound are brought up to date before the next pivot is
-// known (lazy evaluation, Minoux 1978). The rest follow in blocks of columns, as products of
-// matrices. The result is to the last bit that of a loop over all rows for each column, on any
-// number of cores. With from = q − q mod pivotBlock, column q of row i is (k_iq − Σ_{c<from} f_ic
-// f_qc − Σ_{from≤c<q} f_ic f_qc)/f_qq. The first sum is in the order of fma.Gemm; the second is
-// fused multiplications and additions, one after the other.
+// The residuals K_ii − |F_i|² fall from column to column, so an earlier residual is an upper
+// bound. To find the next pivot, it suffices to update the rows with the largest bounds (lazy
+// evaluation, Minoux 1978). The other rows follow in blocks of columns, as products of matrices.
+//
+// The result has the same bits as a loop over all rows for each column, on any number of cores.
+// With from = q − q mod pivotBlock, column q of row i is (k_iq − Σ_{c<from} f_ic f_qc −
+// Σ_{from≤c<q} f_ic f_qc)/f_qq. The first sum is in the order of fma.Gemm. The second sum
+// consists of fused multiplications and additions, one after the other.
 type Pivots struct {
 	Halt *parallel.Halt
-	Rank int // most columns
-	// Columns stores K_pi in dst, a row for each p of pivots and a column for each i of rows, with
-	// the same bits whatever the others. It is called from several goroutines.
+	Rank int // largest number of columns
+	// Columns stores K_pi in dst, with a row for each p of pivots and a column for each i of
+	// rows. The bits of an element must not depend on the other arguments. Several goroutines
+	// call Columns.
 	Columns func(dst []float64, pivots, rows []int)
-	// Enough says of the residuals of all rows whether they need no further column. Nil means
+	// Enough reports whether the residuals left of all rows are small enough to stop. Nil means
 	// never.
 	Enough func(left []float64) bool
-	// A residual of at most this part of K_ii is rounding and counts as none; one below
-	// −NotPosDef·K_ii is an error.
+	// A residual of at most Negligible·K_ii counts as zero, because it is only rounding. A
+	// residual below −NotPosDef·K_ii is an error.
 	Negligible, NotPosDef float64
 }
 
-// PivotError is of an element that is not finite or that no positive semidefinite matrix has.
+// A PivotError reports an element that is not finite, or that no positive semidefinite matrix can
+// have.
 type PivotError struct {
 	Row, Pivot int
-	Cov, Left  float64 // K_ij, and what is left of K_ii after it
+	Cov, Left  float64 // K_ij, and the residual of K_ii after it
 	Rank       int     // columns before it
 }
 
@@ -53,10 +57,10 @@ func (e *PivotError) Error() string {
 		e.Pivot, e.Row, e.Cov, e.Left, e.Rank)
 }
 
-// Factor returns the pivots and the rows of F, N×len(pivots), of the matrix of diagonal diag. Row
-// p_j of F is row j of the factor of the pivots up to column j; the rest of it is rounding. There
-// are fewer columns than Rank where no residual is left or Enough says so. The error is a
-// *PivotError, or that of Halt where that has stopped.
+// Factor returns the pivots and the rows of F, an N×len(pivots) matrix, for the matrix with
+// diagonal diag. Row p_j of F equals row j of the Cholesky factor of the pivots up to column j,
+// and contains rounding errors after it. F has fewer columns than Rank if all residuals are zero
+// or Enough returns true. The error is a *PivotError, or the error of Halt.
 func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
 	n, rank := len(diag), min(o.Rank, len(diag))
 	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag),
@@ -101,32 +105,32 @@ func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
 		}
 	}
 	w := max(1, m)
-	for i := range n { // to rows of their final length
+	for i := range n { // shorten the rows to their final length
 		copy(s.f[i*w:(i+1)*w], s.f[i*rank:i*rank+w])
 	}
 	f = s.f[:n*w]
 	if 2*w < rank {
-		f = slices.Clone(f) // give the rest back
+		f = slices.Clone(f) // release the rest of the memory
 	}
 	return s.pivots[:m], f, nil
 }
 
-// pivoting is a factorisation under way. It is a heap of rows, the largest residual, as far as
-// known, on top, and of equal ones the first.
+// pivoting is a factorization in progress. It is a heap of rows. The row with the largest known
+// residual is on top, and the first row wins a tie.
 type pivoting struct {
 	*Pivots
 	rank   int
 	pivots []int
 	diag   []float64
 	left   []float64 // residuals
-	age    []int     // columns of F that a row has and its residual knows of
+	age    []int     // number of columns of F that a row has and that its residual includes
 	f      []float64 // N×rank
 	last   []float64 // rows of F of the pivots since the last multiple of pivotBlock
 	rows   []int     // 0 … N−1
 	queue  []int
 	batch  []int
-	packed []float64   // the rows of F of batch
-	recent [][]float64 // of each goroutine, columns of F that it computes
+	packed []float64   // rows of F for batch
+	recent [][]float64 // for each goroutine, the columns of F that it computes
 	then   []float64   // residuals after the first known columns, for Enough
 	known  int
 }
@@ -149,12 +153,12 @@ func (s *pivoting) Pop() any {
 	return i
 }
 
-// largest returns the row of the largest residual.
+// largest returns the row with the largest residual.
 func (s *pivoting) largest() (int, error) {
 	j := len(s.pivots)
 	touched := 0
 	for size := 1; s.age[s.queue[0]] < j; size = min(2*size, pivotBatch) {
-		if touched > len(s.rows)/8 { // nothing is gained by going one at a time
+		if touched > len(s.rows)/8 { // a full update is as fast
 			if err := s.all(); err != nil {
 				return 0, err
 			}
@@ -183,7 +187,7 @@ func (s *pivoting) largest() (int, error) {
 	return s.queue[0], nil
 }
 
-// all brings all rows up to date.
+// all updates all rows.
 func (s *pivoting) all() error {
 	n := len(s.rows)
 	errs := make([]error, (n+pivotRows-1)/pivotRows)
@@ -200,8 +204,8 @@ func (s *pivoting) all() error {
 	return nil
 }
 
-// update brings rows up to date, and those of F, which lie one after the other in f. The scratch
-// memory is resized.
+// update updates the given rows and their rows of F, which follow each other in f. It resizes
+// scratch.
 func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 	n, j := len(rows), len(s.pivots)
 	first := j
@@ -211,7 +215,7 @@ func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 	if first == j {
 		return nil
 	}
-	// Column c of F, c ≥ from, is row c−from of g.
+	// Row c−from of g is column c of F, for c ≥ from.
 	from := first - first%pivotBlock
 	*scratch = Resize(*scratch, (j-from)*n)
 	g := *scratch
@@ -238,7 +242,7 @@ func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 		fma.Divide(fq, fp[q])
 		for a, i := range rows {
 			if s.age[i] > q {
-				fq[a] = s.f[i*s.rank+q] // of a pivot it is a root
+				fq[a] = s.f[i*s.rank+q] // for a pivot it is a square root
 				continue
 			}
 			l := s.left[i] - float64(fq[a]*fq[a])
@@ -255,7 +259,7 @@ func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 	return nil
 }
 
-// rest returns a residual l of row i, or 0 where that is rounding.
+// rest returns the residual l of row i, or 0 if l is only rounding.
 func (s *pivoting) rest(l float64, i int) float64 {
 	if l <= s.Negligible*s.diag[i] {
 		return 0
@@ -263,10 +267,15 @@ func (s *pivoting) rest(l float64, i int) float64 {
 	return l
 }
 
-// enough returns the number of columns after which there were enough, or −1, all rows being up to
-// date.
+// enough returns the number of columns after which Enough returned true, or −1 if it never did.
+// All rows must be up to date.
 func (s *pivoting) enough() int {
 	if s.Enough == nil {
+		return -1
+	}
+	if !s.Enough(s.left) { // earlier columns left more
+		copy(s.then, s.left)
+		s.known = len(s.pivots)
 		return -1
 	}
 	for ; s.known < len(s.pivots); s.known++ {

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// eager is Pivots.Factor as a loop over all rows for each column.
+// eager computes Pivots.Factor by a loop over all rows for each column.
 func eager(o *Pivots, k [][]float64, diag []float64) (pivots []int, f [][]float64,
 	err *PivotError) {
 	left := slices.Clone(diag)
@@ -59,7 +59,7 @@ func eager(o *Pivots, k [][]float64, diag []float64) (pivots []int, f [][]float6
 	return pivots, f, nil
 }
 
-// elementsOf is Pivots.Columns of a matrix.
+// elementsOf returns the function Pivots.Columns for a matrix.
 func elementsOf(k [][]float64) func(dst []float64, pivots, rows []int) {
 	return func(dst []float64, pivots, rows []int) {
 		for b, p := range pivots {
@@ -70,7 +70,8 @@ func elementsOf(k [][]float64) func(dst []float64, pivots, rows []int) {
 	}
 }
 
-// smoothMatrix is a covariance matrix of n points on a line or in a plane, some of them equal.
+// smoothMatrix returns a covariance matrix of n points on a line or in a plane. Some points are
+// equal.
 func smoothMatrix(rng *rand.Rand, n int) [][]float64 {
 	x := make([][2]float64, n)
 	d := 1 + rng.IntN(2)
@@ -93,8 +94,8 @@ func smoothMatrix(rng *rand.Rand, n int) [][]float64 {
 	return k
 }
 
-// TestPivots: the same pivots and factor as without laziness, to the last bit, whatever the rank
-// and the number of cores.
+// TestPivots checks that lazy evaluation gives exactly the same pivots and factor as eager
+// evaluation, for any rank and any number of cores.
 func TestPivots(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
@@ -139,7 +140,7 @@ func TestPivots(t *testing.T) {
 	}
 }
 
-// TestPivotsFew: few elements are asked for before the rows are needed as a whole.
+// TestPivotsFew checks that Factor computes few elements before it needs whole rows.
 func TestPivotsFew(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	const n, rank = 2000, 31 // one less than a block
@@ -169,7 +170,8 @@ func TestPivotsFew(t *testing.T) {
 	}
 }
 
-// TestPivotsErrors: of no variance, of what is no covariance, and of a halt.
+// TestPivotsErrors checks a matrix without variance, a matrix that is not a covariance, and a
+// halt.
 func TestPivotsErrors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 7))
 	k := smoothMatrix(rng, 200)

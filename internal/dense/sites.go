@@ -9,32 +9,33 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Sites turns a Gaussian N(m0, C) over n variables into the one whose
-// sites have changed by Δ (in γ) and δ (in b):
+// Sites turns a Gaussian N(m0, C) over n variables into the Gaussian whose sites have changed by
+// Δ (in γ) and δ (in b):
 //
 //	V = (C⁻¹ + diag Δ)⁻¹,   m = m0 + V(δ − Δm0).
 //
-// It never forms C⁻¹, so that C may be singular. Positive changes go first,
-// through B = I + S½CS½ with S = Δ, whose eigenvalues are at least 1; negative
-// changes follow through I − S½V₁S½, V₁ the result of the first, which is
-// positive definite exactly when V⁻¹ is. Storage is reused between calls.
+// It never forms C⁻¹, so C may be singular. First it applies the positive changes through B = I +
+// S½CS½ with S = Δ, whose eigenvalues are at least 1. The result is V₁. Then it applies the
+// negative changes through I − S½V₁S½ with S = −Δ, which is positive definite if and only if V⁻¹
+// is. Package site calls Factor for each step of a Gaussian process. A Sites reuses its memory.
 type Sites struct {
-	// once it has stopped, Factor reports false and other results are of no use
+	// After Halt has stopped, Factor reports false and other results are invalid.
 	Halt     *parallel.Halt
 	n        int
-	C        []float64 // C, lower triangle of n×n; not owned
-	Pos, Neg []int     // variables whose Δ is positive and negative, increasing
+	C        []float64 // lower triangle of C, n×n; not owned
+	Pos, Neg []int     // increasing indices of the variables with positive and with negative Δ
 	Sp, sn   []float64 // |Δ|^½ of Pos and of Neg
 	Lp, ln   []float64 // Cholesky factors of B and of I − S½V₁S½
 	zn       []float64 // Lp⁻¹ S½ C[Pos, Neg]
 	LogDet   float64   // log|I + ΔC| = log |C|/|V|
-	T        []float64 // product of the last MulC, of length n
+	T        []float64 // result of the last MulC, of length n
 	u, r     []float64 // scratch of length n
 	inv      []float64 // scratch
-	lent     bool      // others have the factors
+	lent     bool      // others use the factors
 }
 
-// Lend returns the factor of f, of the same C. The next Factor of f leaves it alone.
+// Lend returns a copy of f with the same C that shares its factors. The next Factor of f does not
+// change them.
 func (f *Sites) Lend() *Sites {
 	f.lent = true
 	g := *f
@@ -42,8 +43,8 @@ func (f *Sites) Lend() *Sites {
 	return &g
 }
 
-// Factor prepares for C, n×n, and Δ, of length n, and reports whether V is positive definite
-// and finite. The lower triangle of c is kept and must not change while f is in use.
+// Factor prepares f for an n×n covariance c and changes Δ, and reports whether V is positive
+// definite and finite. It keeps a reference to c, which must not change while f is in use.
 func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 	f.n, f.C = n, c
 	if f.Halt.Stopped() {
@@ -127,9 +128,9 @@ func (f *Sites) scaled(lo, hi int) {
 	}
 }
 
-// LeastPivot returns the smallest fraction of a variable's precision that a negative change leaves,
-// after the positive changes and the negative ones before it. It is 1 if there are no negative
-// changes.
+// LeastPivot returns the smallest fraction of a variable's precision that remains after a
+// negative change, given the positive changes and the earlier negative changes. It is 1 if there
+// are no negative changes.
 func (f *Sites) LeastPivot() float64 {
 	least := 1.0
 	q := len(f.Neg)
@@ -139,7 +140,8 @@ func (f *Sites) LeastPivot() float64 {
 	return least
 }
 
-// LeastPart returns the least part that the positive changes before leave of 1 + ΔC_ii.
+// LeastPart returns the smallest fraction of 1 + ΔC_ii that remains after the earlier positive
+// changes.
 func (f *Sites) LeastPart() float64 {
 	least, p := 1.0, len(f.Pos)
 	for a, i := range f.Pos {
@@ -157,38 +159,38 @@ func SymmetricAt(c []float64, n, i, j int) float64 {
 	return c[i*n+j]
 }
 
-// trsm replaces b, n×cols, by L⁻¹b.
+// trsm replaces the n×cols matrix b by L⁻¹b.
 func (f *Sites) trsm(l []float64, n int, b []float64, cols int) {
 	if n > 0 && cols > 0 {
 		fma.Trsm(fma.Run{Halt: f.Halt}, square(l, n), fma.Of(b, n, cols, cols), false)
 	}
 }
 
-// Expansion holds the rows X_p and X_n with
+// An Expansion holds the rows X_p and X_n with
 //
 //	rowsᵀ(C⁻¹ − C⁻¹VC⁻¹)rows = X_pᵀX_p − X_nᵀX_n,
 //
-// rows being n×cols. With rows = C this is C − V.
+// where rows is an n×cols matrix. If rows = C, this is C − V.
 type Expansion struct {
 	cols   int
 	halt   *parallel.Halt
-	xp, xn []float64 // len(Pos)×cols and len(Neg)×cols; in buf
+	xp, xn []float64 // len(Pos)×cols and len(Neg)×cols, in buf
 	buf    []float64
-	pp, pn fma.Panels // of subCovFrom
+	pp, pn fma.Panels // used by subCovFrom
 }
 
-// Expand computes the expansion of rows into x, whose storage is reused. It
-// only reads f and may run concurrently on different x.
+// Expand computes the expansion of rows into x, and reuses the memory of x. It only reads f, so
+// it may run concurrently with different x.
 func (f *Sites) Expand(x *Expansion, rows []float64, cols int) { f.ExpandVar(x, rows, cols, nil) }
 
-// Few changes are shared in parts of so many columns, from so many numbers in all on. Products with
-// many are shared by themselves.
+// If there are few changes, goroutines share the columns in parts of expandColumns, from
+// expandShared numbers on. If there are many, the products of matrices share their work.
 const (
 	expandColumns = 96
 	expandShared  = 1 << 14
 )
 
-// ExpandVar is Expand, and SubVar of v unless that is nil.
+// ExpandVar calls Expand, and also SubVar of v unless v is nil.
 func (f *Sites) ExpandVar(x *Expansion, rows []float64, cols int, v []float64) {
 	p, q := len(f.Pos), len(f.Neg)
 	x.cols, x.halt = cols, f.Halt
@@ -202,7 +204,7 @@ func (f *Sites) ExpandVar(x *Expansion, rows []float64, cols int, v []float64) {
 	f.expand(x, rows, v, 0, cols, fma.Run{Halt: f.Halt})
 }
 
-// expand is ExpandVar for columns lo … hi−1.
+// expand computes columns lo … hi−1 of ExpandVar.
 func (f *Sites) expand(x *Expansion, rows, v []float64, lo, hi int, run fma.Run) {
 	if hi <= lo {
 		return
@@ -243,7 +245,7 @@ func (f *Sites) scaleRows(x *Expansion, rows []float64, from, to, lo, hi int) {
 	}
 }
 
-// rowsOf returns part of an expansion.
+// rowsOf returns a part of an expansion as a matrix.
 func rowsOf(part []float64, cols int) fma.Matrix {
 	return fma.Of(part, len(part)/max(1, cols), cols, max(1, cols))
 }
@@ -251,7 +253,7 @@ func rowsOf(part []float64, cols int) fma.Matrix {
 // SubVar replaces v, of length cols, by v minus the diagonal of X_pᵀX_p − X_nᵀX_n.
 func (x *Expansion) SubVar(v []float64) { x.subVar(v, 0, x.cols) }
 
-// subVar is SubVar for columns lo … hi−1.
+// subVar applies SubVar to columns lo … hi−1.
 func (x *Expansion) subVar(v []float64, lo, hi int) {
 	v = v[lo:hi]
 	for _, part := range [2]struct {
@@ -266,8 +268,9 @@ func (x *Expansion) subVar(v []float64, lo, hi int) {
 	}
 }
 
-// Cross stores the diagonal of X_pᵀY_p − X_nᵀY_n, for expansions of as many rows, in dst: of
-// rowsᵀ(C⁻¹ − C⁻¹VC⁻¹)rows for the rows of x and those of y.
+// Cross stores the diagonal of X_pᵀY_p − X_nᵀY_n in dst, where both expansions have the same
+// number of rows. With the rows A of x and the rows B of y, this is the diagonal of Aᵀ(C⁻¹ −
+// C⁻¹VC⁻¹)B.
 func (x *Expansion) Cross(dst []float64, y *Expansion) {
 	clear(dst)
 	for k, e := range x.xp {
@@ -281,14 +284,15 @@ func (x *Expansion) Cross(dst []float64, y *Expansion) {
 // SubCov replaces the lower triangle of v, cols×cols, by v − X_pᵀX_p + X_nᵀX_n.
 func (x *Expansion) SubCov(v []float64) { x.subCovFrom(v, 0) }
 
-// subCovFrom can be halted after so many products, or subRows rows if they have more.
+// subCovFrom can be halted after subProducts products, or after subRows rows if these have more
+// products.
 const (
 	subProducts = 1 << 27
 	subRows     = 192
 )
 
-// subCovFrom is SubCov for the rows from the given one on. It returns the number of rows, or where
-// it was halted the row to go on from, to the same bits.
+// subCovFrom applies SubCov to the rows from the given row on. It returns the number of rows, or
+// the row to continue from if it was halted. The bits do not depend on halts.
 func (x *Expansion) subCovFrom(v []float64, row int) int {
 	x.pp.Set(rowsOf(x.xp, x.cols))
 	x.pn.Set(rowsOf(x.xn, x.cols))
@@ -305,18 +309,18 @@ func (x *Expansion) subCovFrom(v []float64, row int) int {
 	return row
 }
 
-// addGram adds sign·XᵀX to the lower triangle of v for one part X of x.
+// addGram adds sign·XᵀX to the lower triangle of v, for one part X of x.
 func (x *Expansion) addGram(v []float64, sign float64, part []float64) {
 	fma.Syrk(fma.Run{Halt: x.halt}, sign, rowsOf(part, x.cols).T(), square(v, x.cols))
 }
 
-// Solve replaces w by u = (I + ΔC)⁻¹w. With w = δ − Δm0 the mean moves by Cu.
+// Solve replaces w by u = (I + ΔC)⁻¹w. If w = δ − Δm0, the mean moves by Cu.
 //
-// Where Δ > 0, u = S½ B⁻¹(S⁻½w − S½Cw′), w′ being w without these variables: no
-// large terms cancel however large Δ is.
+// For the variables with Δ > 0, u = S½ B⁻¹(S⁻½w − S½Cw′), where w′ is w with zeros for these
+// variables. No large terms cancel, however large Δ is.
 func (f *Sites) Solve(w []float64) {
 	if len(f.Neg) > 0 {
-		// I + ΔC = (I − S V₁)(I + Δ₊C): first the left factor.
+		// Solve I + ΔC = (I − S V₁)(I + Δ₊C), beginning with the left factor.
 		f.u = Resize(f.u, f.n)
 		copy(f.u, w)
 		f.solvePos(f.u)
@@ -325,7 +329,7 @@ func (f *Sites) Solve(w []float64) {
 		for a, i := range f.Neg {
 			r[a] = f.sn[a] * f.T[i]
 		}
-		Potrs(f.ln, r)
+		PotrsUntil(f.Halt, f.ln, r)
 		for a, i := range f.Neg {
 			w[i] += f.sn[a] * r[a]
 		}
@@ -333,7 +337,7 @@ func (f *Sites) Solve(w []float64) {
 	f.solvePos(w)
 }
 
-// solvePos is Solve for the positive changes alone.
+// solvePos is like Solve, but applies only the positive changes.
 func (f *Sites) solvePos(w []float64) {
 	r := f.r[:len(f.Pos)]
 	for a, i := range f.Pos {
@@ -346,7 +350,7 @@ func (f *Sites) solvePos(w []float64) {
 			r[a] -= f.Sp[a] * f.T[i]
 		}
 	}
-	Potrs(f.Lp, r)
+	PotrsUntil(f.Halt, f.Lp, r)
 	for a, i := range f.Pos {
 		w[i] = f.Sp[a] * r[a]
 	}
@@ -355,30 +359,33 @@ func (f *Sites) solvePos(w []float64) {
 // MulC stores Cw in T.
 func (f *Sites) MulC(w []float64) {
 	clear(f.T)
-	fma.Symv(1, square(f.C, f.n), w, f.T)
+	fma.Symv(fma.Run{Halt: f.Halt}, 1, square(f.C, f.n), w, f.T)
 }
 
 // Potrs replaces r by (LLᵀ)⁻¹r, for L of the size of r.
-func Potrs(l, r []float64) {
-	if n := len(r); n > 0 {
-		fma.Trsv(square(l, n), r, false)
-		fma.Trsv(square(l, n), r, true)
+func Potrs(l, r []float64) { PotrsUntil(nil, l, r) }
+
+// PotrsUntil is Potrs on the goroutines that h lends. It returns early where h has stopped.
+func PotrsUntil(h *parallel.Halt, l, r []float64) {
+	if n, run := len(r), (fma.Run{Halt: h}); n > 0 {
+		fma.Trsv(run, square(l, n), r, false)
+		fma.Trsv(run, square(l, n), r, true)
 	}
 }
 
-// A variance is found as c − ‖x‖², with a rounding error of the size of c. Where a site
-// shrinks its own variance by more than StrongSite, ΔV = I − B⁻¹ gives the variance with an
-// error of the size of 1/Δ instead.
+// Normally a variance is c − ‖x‖², with a rounding error proportional to c. If a site shrinks its
+// own variance by more than StrongSite, ΔV = I − B⁻¹ gives the variance with an error
+// proportional to 1/Δ.
 const (
-	StrongSite = 1e4 // ΔC_ii above which a site is strong
-	// ΔC_ii above which V has lost C, so that the site cannot be weakened again but from C itself
+	StrongSite = 1e4 // a site is strong above this ΔC_ii
+	// Above StrongestSite, V has lost the digits of C, so a site with this ΔC_ii can be weakened
+	// only by starting from C again.
 	StrongestSite = 1e15
-	leastPart     = 1e-10 // LeastPart below which sites as strong as that are not resolved
-	LeastShrink   = 1e-10 // V_ii/C_ii below which a variance without a strong site is not resolved
+	leastPart     = 1e-10 // sites that strong are not resolved below this LeastPart
+	LeastShrink   = 1e-10 // a variance without a strong site is not resolved below this V_ii/C_ii
 )
 
-// Strong reports whether some positive change shrinks its variance by more
-// than StrongSite.
+// Strong reports whether a positive change shrinks its variance by more than StrongSite.
 func (f *Sites) Strong() bool { return f.Strongest() > StrongSite }
 
 // Strongest returns the largest ΔC_ii, which is 0 if no change is positive.
@@ -389,7 +396,7 @@ func (f *Sites) Strongest() (most float64) {
 	return most
 }
 
-// Weakest returns the smallest ΔC_ii of the positive changes, +Inf without any.
+// Weakest returns the smallest ΔC_ii of the positive changes, or +Inf without positive changes.
 func (f *Sites) Weakest() float64 {
 	least := math.Inf(1)
 	for a, i := range f.Pos {
@@ -398,8 +405,8 @@ func (f *Sites) Weakest() float64 {
 	return least
 }
 
-// Variances stores the diagonal of V in v, given the expansion of C, and
-// reports whether every element is resolved: larger than its rounding error.
+// Variances stores the diagonal of V in v, given the expansion of C. It reports whether every
+// element is resolved, which means that it is larger than its rounding error.
 func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	n := f.n
 	for i := range n {
@@ -409,18 +416,14 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	if !f.Strong() {
 		return f.resolved(v)
 	}
-	// 1 − ‖L⁻¹e_i‖² over Δ_i, plus what the negative changes add back.
+	// For strong sites, the variance is (1 − ‖L⁻¹e_i‖²)/Δ_i, plus the effect of the negative
+	// changes.
 	p := len(f.Pos)
 	f.inv = room(f.inv, p*p, f.n*f.n)
 	copy(f.inv, f.Lp)
 	InvertLower(f.Halt, f.inv, p)
 	norm := f.r[:p]
-	clear(norm)
-	for a := range p {
-		for b, l := range f.inv[a*p : a*p+a+1] {
-			norm[b] += l * l
-		}
-	}
+	columnSquares(f.Halt, norm, f.inv, p)
 	for a, i := range f.Pos {
 		d := f.Sp[a] * f.Sp[a]
 		if d*f.C[i*n+i] <= StrongSite {
@@ -434,8 +437,9 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	return f.resolved(v)
 }
 
-// resolved reports whether every variance in v is larger than its rounding error: positive
-// for a strong site, at least LeastShrink of what it was for any other variable.
+// resolved reports whether every variance in v is larger than its rounding error. The variance of
+// a strong site must be positive. Any other variance must be at least LeastShrink times its value
+// in C.
 func (f *Sites) resolved(v []float64) bool {
 	if f.Strongest() > StrongestSite && f.LeastPart() < leastPart {
 		return false
@@ -455,9 +459,9 @@ func (f *Sites) resolved(v []float64) bool {
 	return true
 }
 
-// Left stores 1 − Δ_iV_ii, what is left of the precision of each variable without its change, given
-// the covariance v, n×n. Where there are no negative changes it has the digits that a difference
-// from 1 does not.
+// Left stores 1 − Δ_iV_ii in dst, given the n×n covariance v. This is the fraction of a
+// variable's precision that remains without its change. Without negative changes, the result
+// keeps digits that a difference from 1 would lose.
 func (f *Sites) Left(dst, v []float64) {
 	n := f.n
 	for i := range dst {
@@ -479,14 +483,14 @@ func (f *Sites) Left(dst, v []float64) {
 	for _, i := range f.Pos {
 		dst[i] = 0
 	}
-	for a := range p { // the diagonal of B⁻¹
+	for a := range p { // diagonal of B⁻¹
 		for b, l := range f.inv[a*p : a*p+a+1] {
 			dst[f.Pos[b]] += l * l
 		}
 	}
 }
 
-// Covariance stores V in the lower triangle of v, n×n, given the expansion of C.
+// Covariance stores V in the lower triangle of the n×n matrix v, given the expansion of C.
 func (f *Sites) Covariance(v []float64, x *Expansion) {
 	n, p := f.n, len(f.Pos)
 	Copy(f.Halt, v, f.C)

@@ -2,39 +2,34 @@ package dense
 
 import (
 	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 )
 
-// weakSite is the ΔC_ii below which (1 − (B⁻¹)_ii)/Δ_i, whose relative error is about
-// Epsilon/(ΔC_ii), is not used.
+// weakSite is the smallest ΔC_ii for which (1 − (B⁻¹)_ii)/Δ_i is used, because its relative error
+// is about Epsilon/(ΔC_ii).
 const weakSite = 1e-6
 
-// Inverse is what the inverse of the factor gives: variances and weights with two thirds of N³
-// operations each, besides those of negative changes, of O(N²) for one, instead of four. Storage is
-// reused.
+// An Inverse computes variances and weights from the inverse of the factor of a Sites. Each takes
+// two thirds of n³ operations instead of four, plus O(n²) operations per negative change.
+// Packages site and learn use it for dense GPs. An Inverse reuses its memory.
 type Inverse struct {
 	l    []float64 // L⁻¹
 	y, x []float64 // L⁻ᵀL⁻¹S½C[Pos, Neg], and the rows X_n of an Expansion
+	w    []float64 // the result of Weights, unless it is in l
 	u    []float64
 }
 
-// Variances is Sites.Variances for the last Factor of f. It keeps fewer digits of the variances
-// that hardly change.
+// Variances is like Sites.Variances for the last Factor of f. Its results have fewer digits for
+// variances that hardly change.
 func (t *Inverse) Variances(f *Sites, v []float64) bool {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
 	t.l, t.u = room(t.l, p*p, n*n), Resize(t.u, 2*n)
-	for a := range p {
-		copy(t.l[a*p:a*p+a+1], f.Lp[a*p:a*p+a+1])
-	}
+	CopyLower(f.Halt, t.l, f.Lp, p)
 	InvertLower(f.Halt, t.l, p)
 	norm, row := t.u[:p], t.u[n:n+p]
-	clear(norm)
-	for a := range p {
-		for b, l := range t.l[a*p : a*p+a+1] {
-			norm[b] += l * l
-		}
-	}
+	columnSquares(f.Halt, norm, t.l, p)
 	next := 0
 	for i := range n {
 		c := f.C[i*n+i]
@@ -86,7 +81,7 @@ func (t *Inverse) Variances(f *Sites, v []float64) bool {
 	return f.resolved(v)
 }
 
-// rows turns t.x from V₁[Neg, :]·rows into X_n.
+// rows turns V₁[Neg, :]·rows in t.x into X_n.
 func (t *Inverse) rows(f *Sites) {
 	q := len(f.Neg)
 	for k, s := range f.sn {
@@ -95,26 +90,31 @@ func (t *Inverse) rows(f *Sites) {
 	f.trsm(f.ln, q, t.x, f.n)
 }
 
-// Weights stores the lower triangle of W = C⁻¹ − C⁻¹VC⁻¹ in w, n×n, after Variances for the same
-// Factor of f.
-func (t *Inverse) Weights(f *Sites, w []float64) {
+// Weights returns the lower triangle of W = C⁻¹ − C⁻¹VC⁻¹, n×n, with zeros in the other triangle.
+// Call it once after Variances for the same Factor of f. The matrix is valid until the next
+// Variances. If all changes are positive, it takes the place of L⁻¹.
+func (t *Inverse) Weights(f *Sites) []float64 {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
-	clear(w)
 	SquareLower(f.Halt, t.l, p)
+	if p == n {
+		if workers := sharedRows(f.Halt, n*n); workers > 1 {
+			parallel.For(n, copiedRows, workers, func(_, lo, hi int) { t.scaleAll(f, lo, hi) })
+		} else {
+			t.scaleAll(f, 0, n)
+		}
+		return t.l
+	}
+	t.w = room(t.w, n*n, n*n)
+	w := t.w
+	clear(w)
 	for a, i := range f.Pos {
 		row, s := t.l[a*p:a*p+a+1], f.Sp[a]
-		if p == n {
-			for b, l := range row {
-				w[i*n+b] = s * f.Sp[b] * l
-			}
-			continue
-		}
 		for b, j := range f.Pos[:a+1] {
 			w[i*n+j] = s * f.Sp[b] * row[b]
 		}
 	}
 	if q == 0 {
-		return
+		return w
 	}
 	clear(t.x)
 	for k, i := range f.Neg {
@@ -125,4 +125,17 @@ func (t *Inverse) Weights(f *Sites, w []float64) {
 	}
 	t.rows(f)
 	fma.Syrk(fma.Run{Halt: f.Halt}, -1, view(blas.Trans, General(t.x, q, n)), square(w, n))
+	return w
+}
+
+// scaleAll turns rows lo … hi−1 of B⁻¹ into rows of W if all changes are positive.
+func (t *Inverse) scaleAll(f *Sites, lo, hi int) {
+	n := f.n
+	for i := lo; i < hi; i++ {
+		row, s := t.l[i*n:(i+1)*n], f.Sp[i]
+		for j, l := range row[:i+1] {
+			row[j] = s * f.Sp[j] * l
+		}
+		clear(row[i+1:])
+	}
 }

@@ -3,12 +3,15 @@ package dense_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// The variances by the inverse of the factor, and W, are those by the expansion: KWK = K − V.
+// TestInverse checks that variances from the inverse of the factor agree with the expansion, and
+// that KWK = K − V.
 func TestInverse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, n := range []int{1, 5, 70, 130} {
@@ -40,7 +43,7 @@ func TestInverse(t *testing.T) {
 				t.Fatalf("%d %s: no factor", n, signs)
 			}
 			f.Expand(&e, c, n)
-			want, v, w := make([]float64, n), make([]float64, n), make([]float64, n*n)
+			want, v := make([]float64, n), make([]float64, n)
 			if !f.Variances(want, &e) {
 				t.Fatalf("%d %s: not resolved", n, signs)
 			}
@@ -55,7 +58,7 @@ func TestInverse(t *testing.T) {
 			}
 			cov := make([]float64, n*n)
 			f.Covariance(cov, &e)
-			inv.Weights(&f, w)
+			w := inv.Weights(&f)
 			dense.FillUpper(w, n)
 			dense.FillUpper(cov, n)
 			kw, got := make([]float64, n*n), make([]float64, n*n)
@@ -66,6 +69,37 @@ func TestInverse(t *testing.T) {
 					t.Fatalf("%d %s: KWK is %v, want %v", n, signs, g, d)
 				}
 			}
+		}
+	}
+}
+
+// TestSitesWorkers checks that the factor, its solutions and the variances of many rows have the
+// same bits on any number of goroutines.
+func TestSitesWorkers(t *testing.T) {
+	const n = 1100
+	rng := rand.New(rand.NewPCG(8, 8))
+	c, delta, w := make([]float64, n*n), make([]float64, n), make([]float64, n)
+	for i := range n {
+		for j := range i + 1 {
+			c[i*n+j] = math.Exp(-math.Abs(float64(i-j)) / 20)
+		}
+		w[i], delta[i] = rng.NormFloat64(), math.Exp(rng.NormFloat64())
+	}
+	result := func(workers int) (all []float64) {
+		var h parallel.Halt
+		h.Lend(workers)
+		f, inv, v, u := dense.Sites{Halt: &h}, dense.Inverse{}, make([]float64, n), slices.Clone(w)
+		if !f.Factor(c, n, delta) || !inv.Variances(&f, v) {
+			t.Fatalf("%d workers: no factor", workers)
+		}
+		f.Solve(u)
+		f.MulC(u)
+		return slices.Concat(u, v, f.T, inv.Weights(&f))
+	}
+	want := result(1)
+	for _, workers := range []int{2, 5} {
+		if !slices.Equal(result(workers), want) {
+			t.Errorf("%d workers: other bits", workers)
 		}
 	}
 }

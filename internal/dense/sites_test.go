@@ -12,7 +12,8 @@ import (
 
 const prec = 400 // bits of the reference
 
-// exact is what sites make of N(0, C), from (I + ΔC)⁻¹ by elimination in long arithmetic.
+// exact computes the results of Sites for N(0, C) from (I + ΔC)⁻¹, which it finds by elimination
+// in long arithmetic.
 type exact struct {
 	n      int
 	inv    []*big.Float // (I + ΔC)⁻¹
@@ -46,7 +47,7 @@ func floats(a []*big.Float) []float64 {
 	return f
 }
 
-// newExact reads the lower triangle of c.
+// newExact computes the reference for the lower triangle of c.
 func newExact(c []float64, n int, delta []float64) *exact {
 	e := &exact{n: n, delta: delta, det: 1, c: make([]*big.Float, n*n),
 		inv: make([]*big.Float, n*n)}
@@ -136,8 +137,8 @@ func (e *exact) expand(rows []float64, cols int) []float64 {
 	return tr
 }
 
-// siteCases draws C of full rank, of rank 2 and zero; and changes that are positive, mixed,
-// huge, absent, and negative almost as far as V is positive definite.
+// siteCases draws C with full rank, with rank 2, and zero. The changes are positive, mixed, huge,
+// absent, or so negative that V is only just positive definite.
 func siteCases(rng *rand.Rand) (cs []struct {
 	n, rank  int
 	c, delta []float64
@@ -161,7 +162,7 @@ func siteCases(rng *rand.Rand) (cs []struct {
 					c[i*n+i] += 0.3
 				}
 				for j := i + 1; j < n; j++ {
-					c[i*n+j] = math.NaN() // not to be read
+					c[i*n+j] = math.NaN() // must not be read
 				}
 			}
 			for kind := range 7 {
@@ -201,7 +202,7 @@ func TestSites(t *testing.T) {
 		n, c, delta := k.n, k.c, k.delta
 		keep, keepDelta := slices.Clone(c), slices.Clone(delta)
 		want := newExact(c, n, delta)
-		// Where C is singular, its own rounding of 1e-16 is multiplied by ΔC.
+		// If C is singular, its own rounding of 1e-16 is multiplied by ΔC.
 		tol := 1e-11
 		if k.rank < n {
 			for i, d := range delta {
@@ -230,19 +231,19 @@ func TestSites(t *testing.T) {
 		for i := range n {
 			l, tol := inv[i*n+i], tol*(1+math.Abs(delta[i])*c[i*n+i])
 			if slices.Min(delta) >= 0 && f.Strong() && k.rank == n && slices.Max(delta) < 1e10 {
-				tol = 1e-9 * l // relative to what is left
+				tol = 1e-9 * l // relative to the remaining precision
 			}
 			if !(math.Abs(left[i]-l) <= tol) {
-				t.Errorf("n = %d, Δ = %v: what is left at %d is %v, want %v", n, delta, i, left[i],
+				t.Errorf("n = %d, Δ = %v: fraction left at %d is %v, want %v", n, delta, i, left[i],
 					l)
 			}
 		}
 		ref := want.covariance()
 		strong := func(i int) bool { return delta[i]*c[i*n+i] > dense.StrongSite }
-		scale := func(i int) float64 { // rounding is of the size of C where no site is strong
+		scale := func(i int) float64 { // without a strong site, rounding is proportional to C
 			cii := c[i*n+i]
 			if strong(i) {
-				return 0.1 / delta[i] // relative to what is left
+				return 0.1 / delta[i] // relative to the remaining precision
 			}
 			return cii
 		}
@@ -259,7 +260,7 @@ func TestSites(t *testing.T) {
 				}
 			}
 		}
-		// w of the size of Δ, as it is in a step.
+		// In a step, w is proportional to Δ.
 		w := make([]float64, n)
 		for i := range w {
 			w[i] = rng.NormFloat64() * (1 + math.Abs(delta[i]))
@@ -280,7 +281,7 @@ func TestSites(t *testing.T) {
 				t.Errorf("n = %d, Δ = %v: u is %v at %d, want %v", n, delta, w[i], i, u[i])
 			}
 		}
-		// Rows other than C.
+		// These rows are not the rows of C.
 		cols := 1 + rng.IntN(4)
 		rows = rows[:0]
 		for range n * cols {
@@ -309,8 +310,8 @@ func TestSites(t *testing.T) {
 	}
 }
 
-// A negative change is taken until V⁻¹ stops being positive definite, and LeastPivot says
-// how much is left: 1 + γ V_ii.
+// TestSitesBoundary applies larger and larger negative changes until V⁻¹ is no longer positive
+// definite. LeastPivot must be the remaining fraction of the precision, 1 + γ V_ii.
 func TestSitesBoundary(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -327,7 +328,7 @@ func TestSitesBoundary(t *testing.T) {
 			for _, left := range []float64{0.9, 0.1, 1e-6, -1e-6, -1} {
 				delta[i] = -(1 - left) / v
 				if ok := f.Factor(c, n, delta); ok != (left > 0) {
-					t.Errorf("n = %d: %v left of the precision, and Factor says %v", n, left, ok)
+					t.Errorf("n = %d: precision falls to %v, Factor reports %v", n, left, ok)
 				} else if ok && !(math.Abs(f.LeastPivot()-left) < 1e-12) {
 					t.Errorf("n = %d: LeastPivot %v, want %v", n, f.LeastPivot(), left)
 				}
@@ -364,9 +365,9 @@ func TestSitesRefuse(t *testing.T) {
 	}
 }
 
-// Strong sites are those that shrink their variance by more than StrongSite; what shrinks
-// by more than 1/LeastShrink without a strong site of its own is not resolved, nor are
-// sites beyond 1e15 that others nearly determine.
+// TestSitesResolution checks which variances are resolved. Strong sites shrink their variance by
+// more than StrongSite. A variance that shrinks by more than 1/LeastShrink without its own strong
+// site is not resolved. Neither are sites beyond 1e15 that other sites nearly determine.
 func TestSitesResolution(t *testing.T) {
 	t.Parallel()
 	var f dense.Sites
@@ -380,9 +381,9 @@ func TestSitesResolution(t *testing.T) {
 		{0.5, []float64{1.1 * dense.StrongSite, 0}, true, true},
 		{0.5, []float64{1e14, 0}, true, true},
 		{0.5, []float64{1e16, 0}, true, true},
-		{1, []float64{4e15, 4e15}, true, false}, // rounding has left nothing of their difference
+		{1, []float64{4e15, 4e15}, true, false}, // rounding has removed their difference
 		{1, []float64{1e9, 0}, true, true},
-		{1, []float64{1e12, 0}, true, false}, // the second has no site and all but 1e-12 is gone
+		{1, []float64{1e12, 0}, true, false}, // the second has no site, and only 1e-12 remains
 		{1, []float64{1e12, 1e12}, true, true},
 		{0.5, []float64{1e9, -0.5}, true, true},
 	} {
@@ -402,7 +403,8 @@ func TestSitesResolution(t *testing.T) {
 	}
 }
 
-// More negative changes than a block of BLAS, against V⁻¹ in double precision: (C⁻¹ + Δ)V = I.
+// TestSitesLarge has more negative changes than a block of BLAS, and compares with V⁻¹ in double
+// precision: (C⁻¹ + Δ)V = I.
 func TestSitesLarge(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(8, 8))
@@ -425,7 +427,7 @@ func TestSitesLarge(t *testing.T) {
 		t.Error("not resolved")
 	}
 	dense.FillUpper(v, n)
-	p := slices.Clone(rows) // the precision
+	p := slices.Clone(rows) // becomes the precision
 	if !dense.Cholesky(p, n) {
 		t.Fatal("C is refused")
 	}

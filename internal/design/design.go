@@ -139,6 +139,55 @@ func (g *Matrix) Sub(index []int) *Matrix {
 	return s
 }
 
+// nearPart is how many numbers the rows of a part have that stay in the cache of a core, next to the
+// vectors that are computed from them.
+const nearPart = 1 << 15
+
+// NearRows returns the number of rows of the parts in which a pass over dense rows finds them in the
+// cache. Sparse rows are all in one part.
+func (g *Matrix) NearRows() int {
+	if g.Sparse != nil {
+		return max(1, g.Rows)
+	}
+	return max(Chunk, nearPart/max(1, g.Cols)&^(Chunk-1))
+}
+
+// Part returns a view of the dense rows lo … hi−1, or of all sparse rows.
+func (g *Matrix) Part(lo, hi int) *Matrix {
+	if g.Sparse != nil {
+		return g
+	}
+	return &Matrix{Rows: hi - lo, Cols: g.Cols, Dense: g.Dense[lo*g.Cols : hi*g.Cols]}
+}
+
+// Means returns the mean of each column over rows of the given weights. Nil weights are 1.
+func (g *Matrix) Means(weights []float64) []float64 {
+	n, d, size, sum := g.Rows, g.Cols, g.NearRows(), float64(g.Rows)
+	if weights != nil {
+		sum = floats.Sum(weights)
+	}
+	var h parallel.Halt
+	if n*g.PerRow() >= SharedProducts {
+		h.Lend(runtime.GOMAXPROCS(0))
+	}
+	parts := make([]float64, (n+size-1)/size*d)
+	parallel.For(n, size, h.Workers(), func(_, lo, hi int) {
+		share := make([]float64, hi-lo)
+		for i := range share {
+			share[i] = 1 / sum
+			if weights != nil {
+				share[i] = weights[lo+i] / sum
+			}
+		}
+		g.Part(lo, hi).AddMulT(parts[lo/size*d:][:d], share, nil)
+	})
+	means := make([]float64, d)
+	for ; len(parts) > 0; parts = parts[d:] {
+		floats.Add(means, parts[:d])
+	}
+	return means
+}
+
 // ColumnVariances returns the variance of each column over rows of the given weights, exactly 0 if
 // the column does not vary. Nil weights are 1.
 func (g *Matrix) ColumnVariances(weights []float64) []float64 {
@@ -209,6 +258,7 @@ func (g *Matrix) Ranges(every int) (lo, hi []float64) {
 	for i := 0; i < g.Rows; i, rows = i+every, rows+1 {
 		ind, val := g.Row(i)
 		if ind == nil {
+			lo, hi := lo[:len(val)], hi[:len(val)]
 			for j, x := range val {
 				if x < lo[j] {
 					lo[j] = x
@@ -265,7 +315,11 @@ func (g *Matrix) MulOn(h *parallel.Halt, dst, w []float64, index []int) {
 
 // mulPart is Mul for elements lo … hi−1 of dst.
 func (g *Matrix) mulPart(dst, w []float64, index []int, lo, hi int) {
-	if g.Sparse == nil {
+	switch {
+	case g.Sparse == nil && index == nil && g.Cols > 0:
+		fma.Dots(dst[lo:hi], fma.Of(g.Dense[lo*g.Cols:hi*g.Cols], hi-lo, g.Cols, g.Cols), w)
+		return
+	case g.Sparse == nil:
 		for a := lo; a < hi; a++ {
 			dst[a] = dense.DotRow(g.Dense, g.Cols, dense.Index(index, a), w)
 		}
@@ -587,7 +641,7 @@ func (s *Work) Split(n, chunk int, do func(lo, hi int, s *Work)) {
 }
 
 // varianceRows is the number of dense rows whose variances are computed together.
-const varianceRows = 48
+const varianceRows = 192
 
 // Variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst. L and inv = (LLᵀ)⁻¹ are cols×cols. Only sparse rows use
 // inv, which is full. The goroutines that s.Halt lends share chunks of rows.
@@ -710,6 +764,11 @@ func (g *Matrix) QuadDiagPart(dst, v []float64, index []int, lo, hi int) {
 		g.mulPart(dst, v, index, lo, hi)
 		return
 	}
+	if g.Sparse == nil && index == nil && g.Cols > 0 {
+		x := fma.Of(g.Dense[lo*g.Cols:hi*g.Cols], hi-lo, g.Cols, g.Cols)
+		fma.DotsSquares(dst[lo:hi], x, v)
+		return
+	}
 	for a := lo; a < hi; a++ {
 		ind, val := g.Row(dense.Index(index, a))
 		if g.Sparse == nil {
@@ -823,7 +882,7 @@ func (g *Matrix) MulGram(dst, eta, z, w []float64, index []int, s *Work) {
 }
 
 // nearNumbers is how many numbers of rows fit into the nearest cache between two reads.
-const nearNumbers = 1 << 15
+const nearNumbers = 1 << 11
 
 // mulGramPart is MulGram for elements lo … hi−1 of w and the eta and z of s.
 func (g *Matrix) mulGramPart(dst, w []float64, index []int, lo, hi int, s *Work) {
@@ -847,8 +906,7 @@ func (g *Matrix) mulGramRows(dst, eta, t, w []float64, index []int, lo int, s *W
 		} else {
 			x = g.part(index[lo:lo+n], false, &s.buf)
 		}
-		clear(eta)
-		fma.Gemv(1, x, false, s.z, eta)
+		fma.Dots(eta, x, s.z)
 		floats.MulTo(t, eta, w)
 		fma.Gemv(1, x, true, t, dst)
 	case index == nil:

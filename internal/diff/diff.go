@@ -1,4 +1,6 @@
-// Package diff has gradients by differences.
+// Package diff computes gradients by finite differences. The root package uses it for functions of
+// a distribution q that have no gradient of their own, and package famcheck to check the
+// derivatives of exponential families.
 package diff
 
 import (
@@ -8,15 +10,16 @@ import (
 )
 
 const (
-	// Step is that of differences of fourth order, relative to the size of the element.
+	// Step is the step of the fourth-order differences, relative to the size of the coordinate.
 	Step = 2e-4
-	// Scale is the least size of an element.
+	// Scale is the smallest size of a coordinate that Step is relative to.
 	Scale = 5e-3
 )
 
-// Gradient stores the gradient of f at x in dst, by central differences of fourth order. f reports
-// false where it is not defined: a step that leads there is shortened, and an element without one
-// that is short enough is NaN. x is as before afterwards.
+// Gradient stores the gradient of f at x in dst and returns dst. It uses central differences of
+// fourth order. If f reports false because a point is outside its domain, Gradient shortens the
+// step. A component is NaN if no step is short enough. Gradient changes x while it runs and
+// restores it.
 func Gradient(dst, x []float64, f func(x []float64) (float64, bool)) []float64 {
 	dst = dense.Dest(dst, len(x))
 	for i, at := range x {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestGradient: of x² log y, and near the edge at y = 0.
+// TestGradient checks the gradient of x² log y, also next to the edge of the domain at y = 0.
 func TestGradient(t *testing.T) {
 	x := []float64{3, 2}
 	f := func(x []float64) (float64, bool) { return x[0] * x[0] * math.Log(x[1]), x[1] > 0 }

@@ -6,16 +6,16 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// betaStrip is how far from the real line functions of log Γ(φσ(η)) are taken to be analytic: a
-// little less than π, where σ has its poles and φσ the integers ≤ 0.
+// betaStrip is the distance from the real line within which functions of log Γ(φσ(η)) are treated
+// as analytic. It is a little less than π, where σ has its poles and φσ reaches the integers ≤ 0.
 const betaStrip = 2.8
 
-// betaSide is what is known of a = φσ(η) or, at −η, of b = φσ(−η).
+// betaSide holds a = φσ(η) and related values, or b = φσ(−η) if it was made from −η.
 type betaSide struct {
 	log  float64 // log σ
 	part float64 // σ
 	a    float64
-	tiny bool // a² is nothing next to 1
+	tiny bool // a² is negligible compared with 1
 }
 
 func newBetaSide(phi, eta float64) betaSide {
@@ -24,12 +24,12 @@ func newBetaSide(phi, eta float64) betaSide {
 	return betaSide{-f, p, phi * p, phi*p < 1e-9}
 }
 
-// binet returns ½ log σ less Binet's function of a, log Γ(a) − (a−½) log a + a − log √2π.
+// binet returns ½ log σ minus Binet's function of a, log Γ(a) − (a−½) log a + a − log √2π.
 func (s *betaSide) binet(phi float64) float64 {
 	if s.a >= 1 {
 		return s.log/2 - special.Binet(s.a)
 	}
-	g := -euler * s.a // log Γ(1+a)
+	g := -euler * s.a // becomes log Γ(1+a)
 	if !s.tiny {
 		g, _ = math.Lgamma(1 + s.a)
 	}
@@ -37,7 +37,7 @@ func (s *betaSide) binet(phi float64) float64 {
 	return (s.a+0.5)*l - s.a - g + special.LogSqrt2Pi + s.log/2
 }
 
-// gaps returns a(log a − ψ(a)) and a²(ψ′(a) − 1/a), which are 1 where a is 0.
+// gaps returns a(log a − ψ(a)) and a²(ψ′(a) − 1/a), which are both 1 for a = 0.
 func (s *betaSide) gaps(phi float64) (g, h float64) {
 	if s.tiny {
 		return 1 + special.Times(s.a, math.Log(phi)+s.log+euler), 1 - s.a
@@ -45,7 +45,7 @@ func (s *betaSide) gaps(phi float64) (g, h float64) {
 	return s.a * special.DigammaGap(s.a), s.a * s.a * special.TrigammaGap(s.a)
 }
 
-// klPart returns y − σ − σ log(y/σ), not negative, given the logarithms.
+// klPart returns y − σ − σ log(y/σ), given log y. The result is not negative.
 func (s *betaSide) klPart(y, logy float64) float64 {
 	if r := y / s.part; r > 0.5 && r < 2 {
 		return s.part * special.LogGap(r)
@@ -53,15 +53,15 @@ func (s *betaSide) klPart(y, logy float64) float64 {
 	return y - s.part - special.Times(s.part, logy-s.log)
 }
 
-// At returns log p(y|η) and its derivatives. With Binet's function β, log odds λ of y, w =
-// φσ(η)σ(−η), g(a) = a(log a − ψ(a)) and h(a) = a²(ψ′(a) − 1/a)
+// At returns log p(y|η) and its derivatives. With Binet's function β, the log odds λ of y, w =
+// φσ(η)σ(−η), g(a) = a(log a − ψ(a)) and h(a) = a²(ψ′(a) − 1/a), they are
 //
 //	log p = ½ log φ/2π + β(φ) + [½ log σ(η) − β(a)] + [½ log σ(−η) − β(b)]
 //	        − log y(1−y) − φ KL(σ(η)‖y)
 //	∂   = w(λ−η) + σ(−η)g(a) − σ(η)g(b)
 //	∂²  = w((σ(−η)−σ(η))(λ−η) − 1) − σ(η)σ(−η)(g(a)+g(b)) + σ(−η)²(g(a)−h(a)) + σ(η)²(g(b)−h(b))
 //
-// so that what is of the size of φ has no cancellation.
+// In this form, the terms of size φ do not cancel.
 func (p BetaPoint) At(eta float64) (l, d1, d2 float64) {
 	s, t := newBetaSide(p.Phi, eta), newBetaSide(p.Phi, -eta)
 	l = p.logProb(&s, &t)
@@ -87,14 +87,15 @@ func (p *BetaPoint) logProb(s, t *betaSide) float64 {
 		p.Phi*(s.klPart(p.y, p.logy)+t.klPart(1-p.y, p.rest))
 }
 
-// BetaPoint is log p(y|η) of a beta distribution of mean σ(η) and precision φ, at a response.
+// A BetaPoint is the function log p(y|η) of η for a response y from a beta distribution with mean
+// σ(η) and precision φ.
 type BetaPoint struct {
 	Phi, y     float64
 	logy, rest float64 // log y and log(1−y)
-	norm       float64 // what does not depend on η
+	norm       float64 // terms that do not depend on η
 }
 
-// NewBetaPoint returns that of φ at y.
+// NewBetaPoint returns the BetaPoint of the precision phi at the response y.
 func NewBetaPoint(phi, y float64) BetaPoint {
 	p := BetaPoint{Phi: phi, y: y, logy: math.Log(y), rest: math.Log1p(-y)}
 	p.norm = math.Log(phi)/2 - special.LogSqrt2Pi + special.Binet(phi) - p.logy - p.rest
@@ -106,16 +107,17 @@ func BetaParts(phi, eta float64) (a, b float64) {
 	return newBetaSide(phi, eta).a, newBetaSide(phi, -eta).a
 }
 
-// Expect returns E log p under N(m, s²) and the derivatives that Bend has, with a bound on the
-// error.
+// Expect returns E log p under N(m, s²) and the derivatives that Bend.Expect returns, with a
+// bound on the error.
 func (p BetaPoint) Expect(m, s float64) (e [3]float64, bound float64) {
 	reach := betaReach(p.Phi)
 	e, bound = Bend{At: p.At, Strip: betaStrip, Lo: -reach, Hi: reach, Slope: 1}.Expect(m, s)
 	return e, bound + 4*special.Eps*(math.Abs(p.norm)+math.Abs(p.logy)+math.Abs(p.rest)+40)
 }
 
-// BetaBinomialPoint is log p(k|η) of so many successes, and so many other trials, whose probability
-// has a beta distribution of mean σ(η) and precision Phi. Norm is what does not depend on η.
+// A BetaBinomialPoint is the function log p(k|η) of η for K successes and Rest failures. Their
+// probability has a beta distribution with mean σ(η) and precision Phi. Norm holds the terms that
+// do not depend on η.
 type BetaBinomialPoint struct{ Phi, K, Rest, Norm float64 }
 
 // At returns log p(y|η) and its derivatives.
@@ -130,7 +132,7 @@ func (p BetaBinomialPoint) LogProb(eta float64) float64 {
 	return p.Norm + p.logRise(p.K, eta) + p.logRise(p.Rest, -eta)
 }
 
-// logRise returns log Γ(k+a)/Γ(a), a = φσ(η), with the bits of rise.
+// logRise returns log Γ(k+a)/Γ(a) with a = φσ(η). It has the same bits as the result of rise.
 func (p BetaBinomialPoint) logRise(k, eta float64) float64 {
 	if k == 0 {
 		return 0
@@ -144,8 +146,8 @@ func (p BetaBinomialPoint) logRise(k, eta float64) float64 {
 	return r
 }
 
-// rise returns log Γ(k+a)/Γ(a), a = φσ(η), and its derivatives in η: 0 for k = 0, and otherwise
-// log a + log Γ(k+a)/Γ(1+a), where a may underflow.
+// rise returns log Γ(k+a)/Γ(a) with a = φσ(η), and its derivatives in η. It is 0 for k = 0.
+// Otherwise it is log a + log Γ(k+a)/Γ(1+a), which works even if a underflows.
 func (p BetaBinomialPoint) rise(k, eta float64) (r, d1, d2 float64) {
 	if k == 0 {
 		return 0, 0, 0
@@ -163,10 +165,11 @@ func (p BetaBinomialPoint) rise(k, eta float64) (r, d1, d2 float64) {
 	return r, d1, d2
 }
 
-// betaReach is how far from 0 functions of log Γ(φσ(η)) bend: φσ(−η) is below e^{−40} beyond.
+// betaReach returns the |η| beyond which functions of log Γ(φσ(η)) are straight, because φσ(−η)
+// is below e^{−40} there.
 func betaReach(phi float64) float64 { return 40 + math.Max(0, math.Log(phi)) }
 
-// Expect is that of a BetaPoint.
+// Expect is like BetaPoint.Expect.
 func (p BetaBinomialPoint) Expect(m, s float64) (e [3]float64, bound float64) {
 	n, reach := p.K+p.Rest, betaReach(p.Phi)
 	e, bound = Bend{At: p.At, Strip: betaStrip, Lo: -reach, Hi: reach, Slope: math.Min(1,

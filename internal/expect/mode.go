@@ -7,27 +7,31 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// Mode integrates exp(f) over the real line for an f that tends to −∞ at both ends. It finds
-// the mode of f and the interval where exp(f) is not negligible. NaN counts as −∞.
+// A Mode integrates exp(f) over the real line, for an f that tends to −∞ at both ends. It finds
+// the mode of f and the interval where exp(f) is not negligible. NaN counts as −∞. Package
+// predict uses it for the predicted density of a response, and for likelihoods without a formula
+// for their moments.
 type Mode struct {
 	Mode, top float64 // argmax and maximum of f
-	Width     float64 // distance from the mode in which f falls by 1, to a factor of 2
+	Width     float64 // distance from the mode at which f has fallen by 1, up to a factor of 2
 	cuts      [64]float64
 	n         int
 }
 
 const (
 	quadDeep    = 45      // e^−45 is negligible
-	quadRatio   = 1.7     // ratio of neighbouring distances of the grid
-	quadScanMin = 0x1p-12 // least distance of the grid, from 0 and from the marks
+	quadRatio   = 1.7     // ratio of neighboring distances of the grid
+	quadScanMin = 0x1p-12 // smallest distance of the grid, from 0 and from the marks
 	quadScan    = 60      // distances on each side, up to 1.7^59/4096 = 1e10
 )
 
-// Find finds the mode of f: it scans a geometric grid on both sides of 0 and of the marks,
-// which are guesses or points where f changes fast, and refines the best point by golden
-// sections. It cuts the integral at 0, the marks, the mode, points at distances unit, 8 unit,
-// … < 3 from the marks, Width and 8 Width on either side of the mode, and where exp(f) becomes
-// negligible. A mark that is not finite is ignored.
+// Find finds the mode of f. It scans a geometric grid on both sides of 0 and of the marks, which
+// are guesses or points where f changes fast, and refines the best point by golden-section
+// search. A mark that is not finite is ignored.
+//
+// Find also chooses the cuts of the integral: 0, the marks, the mode, points at distances unit, 8
+// unit, … < 3 from the marks, Width and 8 Width on either side of the mode, and the ends of the
+// interval where exp(f) is not negligible.
 func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 	at := func(x float64) float64 {
 		if y := f(x); !math.IsNaN(y) {
@@ -66,7 +70,7 @@ func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 		return
 	}
 	k.refine(at, g[max(best-1, 0)], g[min(best+1, len(g)-1)])
-	// The hull of what counts, on the grid.
+	// These are the ends of the grid points that count.
 	lo, hi := len(g), -1
 	for i := range g {
 		if vals[i] > k.top-quadDeep {
@@ -77,7 +81,7 @@ func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 	k.cut(at, g[max(lo-1, 0)], g[min(hi+1, len(g)-1)], marks, unit)
 }
 
-// refine finds the mode between a and b by golden sections, from the one known.
+// refine finds the mode between a and b by golden-section search, starting from the best point.
 func (k *Mode) refine(at func(x float64) float64, a, b float64) {
 	const phi = 0.61803398874989484820
 	for range 60 {
@@ -107,16 +111,16 @@ func (k *Mode) refine(at func(x float64) float64, a, b float64) {
 	}
 }
 
-// cut finds the width of the peak, and where to cut the integral: what counts is between left and
-// right at most.
+// cut finds the width of the peak and the cuts of the integral. The part that counts is between
+// left and right.
 func (k *Mode) cut(at func(x float64) float64, left, right float64, marks [2]float64,
 	unit float64) {
-	// The width of the peak on each side, and where it ends.
+	// Find the width of the peak on each side, and where it ends.
 	c := k.cuts[:0]
 	c = append(c, k.Mode)
 	k.Width = right - left
 	for _, side := range [2]float64{-1, 1} {
-		d := 1e-12 * (math.Abs(k.Mode) + 1e-6) // doubles to the width of the hull at most
+		d := 1e-12 * (math.Abs(k.Mode) + 1e-6) // doubles up to the width of the interval
 		for at(k.Mode+side*d) > k.top-1 && d < right-left {
 			d *= 2
 		}
@@ -155,8 +159,8 @@ func (k *Mode) Clip(end float64) {
 	}
 }
 
-// Integrate calls Find and returns log ∫ exp(f) and an estimate of the relative error of the
-// integral, without the rounding of x. If f is −∞ on the grid, they are −∞ and 0.
+// Integrate calls Find. It returns log ∫ exp(f) and an estimate of the relative error of the
+// integral, which ignores the rounding of x. If f is −∞ on the grid, it returns −∞ and 0.
 func (k *Mode) Integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI,
 	bound float64) {
 	k.Find(f, marks, unit)
@@ -168,7 +172,7 @@ func (k *Mode) Integrate(f func(x float64) float64, marks [2]float64, unit float
 	return k.top + math.Log(t.Sum[0]), t.Err[0]/t.Sum[0] + 1e-15 + 4*special.Eps*math.Abs(k.top)
 }
 
-// exp returns e^{y − top}, 0 for NaN.
+// exp returns e^{y − top}, or 0 if y is NaN.
 func (k *Mode) exp(y float64) float64 {
 	if e := math.Exp(y - k.top); e <= math.MaxFloat64 {
 		return e
@@ -176,8 +180,8 @@ func (k *Mode) exp(y float64) float64 {
 	return 0
 }
 
-// Moments returns the integrals of exp(f), g exp(f) and g² exp(f), for the f of the last call
-// of Find or Integrate. They are NaN if that f is −∞ on the grid.
+// Moments returns the integrals of exp(f), g exp(f) and g² exp(f) for the f of the last call of
+// Find or Integrate. They are NaN if f is −∞ on the grid.
 func (k *Mode) Moments(f, g func(x float64) float64) [3]float64 {
 	if math.IsInf(k.top, 0) {
 		return [3]float64{math.NaN(), math.NaN(), math.NaN()}

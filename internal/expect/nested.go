@@ -6,9 +6,10 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// genzKeister are the nodes x ≥ 0 and weights of the nested rules of Genz and Keister (1996) for
-// N(0, 1), a row of each; −x has the weight of x. Each rule has the nodes of the one before and
-// some more: 9, 19 and 35 in all. They are exact for polynomials of degree 15, 29 and 51.
+// genzKeister holds the nodes x ≥ 0 and the weights of the nested rules of Genz and Keister
+// (1996) for N(0, 1), with one rule per row. The node −x has the weight of x. Each rule adds
+// nodes to the previous rule, for totals of 9, 19 and 35. They are exact for polynomials of
+// degree 15, 29 and 51.
 var genzKeister = [...][]quadNode{
 	{
 		{0, 0.25396825396825403},
@@ -51,25 +52,27 @@ var genzKeister = [...][]quadNode{
 	},
 }
 
-// nestedSafety is how many times its estimate the error of Nested was seen to be: 5, at a kink.
+// nestedSafety is the factor between the estimated error of Nested and the reported error. The
+// largest observed ratio of the true error to the estimate was 5, at a kink.
 const nestedSafety = 8
 
-// Nested returns the expectations of the three components of f over u ~ N(0, 1), by nested rules of
-// 9, 19 and 35 nodes: the first that agrees with the one before to within tol in every component,
-// relative to the integral of its absolute value. The estimate of its error is that of Adaptive,
-// with some room. Ok is false, and the rest of no use, where none agrees or f says that it has no
-// value at a node.
+// Nested returns the expectations of the three components of f over u ~ N(0, 1). It tries nested
+// rules with 9, 19 and 35 nodes, and stops when a rule agrees with the previous rule to within
+// tol in every component, relative to the integral of its absolute value. The estimate of the
+// error is like the estimate of Adaptive, with a safety factor. Nested reports false if no two
+// rules agree or if f reports that it has no value at a node. The other results are then invalid.
 //
-// What lies between the nodes is not seen: near the mean they are a quarter of a standard deviation
-// apart.
+// Nested does not see what happens between the nodes, which are a quarter of a standard deviation
+// apart near the mean. The root package tries it before Adaptive, for likelihoods without a
+// formula.
 func Nested(f func(u float64) (y [3]float64, ok bool), tol float64) (t quadSum, ok bool) {
-	var at [2 * 18][3]float64 // of node k: 2k at x, 2k+1 at −x
+	var at [2 * 18][3]float64 // node k has values 2k at x and 2k+1 at −x
 	known := 0
 	for r, rule := range genzKeister {
 		for ; known < len(rule); known++ {
 			for side, x := range [2]float64{rule[known].x, -rule[known].x} {
 				if side == 1 && x == 0 {
-					continue // the centre counts once
+					continue // the center counts once
 				}
 				if at[2*known+side], ok = f(x); !ok {
 					return t, false

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each nested rule takes the moments of N(0, 1) up to its degree, and the next even one it does
-// not.
+// TestNestedDegrees checks that each nested rule is exact for the moments of N(0, 1) up to its
+// degree, but not for the next even moment.
 func TestNestedDegrees(t *testing.T) {
 	for r, want := range []struct{ nodes, degree int }{{9, 15}, {19, 29}, {35, 51}} {
 		rule := genzKeister[r]
@@ -20,7 +20,7 @@ func TestNestedDegrees(t *testing.T) {
 					genzKeister[r-1][k].x)
 			}
 		}
-		moment := 1.0 // E[u^d] = 1·3·5…(d−1); odd ones are 0 by symmetry
+		moment := 1.0 // E[u^d] = 1·3·5…(d−1), and odd moments are 0 by symmetry
 		for d := 0; d <= want.degree+1; d += 2 {
 			sum := new(big.Float).SetPrec(200)
 			for _, n := range rule {
@@ -33,7 +33,7 @@ func TestNestedDegrees(t *testing.T) {
 				}
 			}
 			got, _ := sum.Float64()
-			// Nodes are rounded: x^d has d times their relative error.
+			// Nodes are rounded, so x^d has d times their relative error.
 			exact := math.Abs(got/moment-1) <= float64(10+d)*1e-16
 			if exact != (d <= want.degree) {
 				t.Errorf("rule of %d nodes: E[u^%d] = %v, want %v", want.nodes, d, got, moment)
@@ -43,7 +43,8 @@ func TestNestedDegrees(t *testing.T) {
 	}
 }
 
-// Nested takes no more nodes than it needs, and says so where it has too few.
+// TestNestedAgrees checks that Nested uses as few nodes as possible, and reports false if they
+// are not enough.
 func TestNestedAgrees(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -1,4 +1,15 @@
-// Package expect computes expectations under a Gaussian, with bounds on their errors.
+// Package expect computes expectations under a Gaussian, E[g(η)] with η ~ N(m, v), and their
+// derivatives in m, with bounds on their errors. The likelihoods of the root package call it for
+// each term of an ELBO. Packages predict, passage, estimate, site and topic also use its rules.
+//
+//	quadrature.go	the logit, functions with one center, and adaptive quadrature
+//	analytic.go	analytic functions that bend between straight lines
+//	beta.go	beta and beta-binomial log-probabilities
+//	nested.go	nested rules for smooth functions
+//	narrow.go	narrow Gaussians
+//	hermite.go	Gauss-Hermite rules
+//	mode.go	integrals over the real line with a single mode
+//	softmax.go	the softmax of independent scores
 package expect
 
 import (
@@ -10,16 +21,16 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// Valid reports whether m is finite and v is finite and not negative, so that N(m, v) is a
-// Gaussian or a point mass.
+// Valid reports whether m is finite, and v is finite and not negative. Then N(m, v) is a Gaussian
+// or a point mass.
 func Valid(m, v float64) bool {
 	return math.Abs(m) <= math.MaxFloat64 && v >= 0 && v <= math.MaxFloat64
 }
 
 // ---- Bernoulli, logit link ------------------------------------------------
 
-// SoftplusAt returns log(1+e^{−x}), minus its derivative σ(−x), and its second
-// derivative σ(x)σ(−x).
+// SoftplusAt returns log(1+e^{−x}), the negative of its derivative, σ(−x), and its second
+// derivative, σ(x)σ(−x).
 func SoftplusAt(x float64) (f0, f1, f2 float64) {
 	e := math.Exp(-math.Abs(x))
 	r := 1 / (1 + e)
@@ -34,12 +45,12 @@ func SoftplusAt(x float64) (f0, f1, f2 float64) {
 //
 //	F0 = E[log(1+e^{−η})]   F1 = −∂F0/∂m = E[σ(−η)]   F2 = ∂²F0/∂m² = E[σ(η)σ(−η)]
 //
-// as multiples of e^scale; scale is zero unless the multiples could underflow.
-// All three are sums without cancellation and so keep their relative accuracy
-// in the tail. What is used where:
+// as multiples of e^scale. The scale is zero unless the multiples could underflow. All three are
+// sums without cancellation, so they keep their relative accuracy in the tail. The method depends
+// on m and s = √v:
 //
 //	log-normal tail   F0 = F1 = F2 = exp(v/2 − m) to 1e−16
-//	s < 0.42          Gauss–Hermite, see ruleOf
+//	s < 0.42          Gauss-Hermite, see ruleOf
 //	s < 10            the trapezoidal rule on softplusTable
 //	otherwise         softplusSeries
 func SoftplusExpect(m, v float64) (f0, f1, f2, scale float64) {
@@ -65,24 +76,24 @@ func SoftplusExpect(m, v float64) (f0, f1, f2, scale float64) {
 	return softplusSeries(m, v, s)
 }
 
-// tail reports whether log(1+e^−η) is e^−η wherever N(m, v), v = s², is of any size.
+// tail reports whether log(1+e^−η) equals e^−η for all η that matter under N(m, v), v = s².
 func tail(m, v, s float64) bool { return m >= v+8.5*s && (m < 2*v || m >= 38+1.5*v) }
 
-// narrow is the standard deviation below which there is a Gauss–Hermite rule.
+// A Gauss-Hermite rule applies to standard deviations below narrow.
 const narrow = 0.42
 
-// hermiteRules are those of ruleOf.
+// hermiteRules holds the rules that ruleOf chooses from.
 var hermiteRules = [...]struct {
-	below float64 // this standard deviation,
+	below float64 // the rule applies to standard deviations below this
 	rule  []fma.Node
 }{{0.035, hermite4[:]}, {0.11, hermite6[:]}, {0.18, hermite8[:]}, {0.26, hermite10[:]},
 	{0.33, hermite12[:]}, {narrow, hermite16[:]}}
 
-// ruleOf returns the number of the rule for a standard deviation below narrow. With n nodes the
-// error of the second derivative relative to its value at zero is about 8 (2n+1) n! s²ⁿ/π²ⁿ⁺², for
-// its poles are at ±iπ: below 1e−13.
+// ruleOf returns the index of the rule for a standard deviation below narrow. With n nodes, the
+// error of the second derivative relative to its value at zero is about 8 (2n+1) n! s²ⁿ/π²ⁿ⁺²,
+// because its poles are at ±iπ. The rules keep this error below 1e−13.
 func ruleOf(s float64) (k int) {
-	// without branches that depend on s, which cannot be foretold
+	// The loop has no branches that depend on s, because the processor could not predict them.
 	for i := range len(hermiteRules) - 1 {
 		above := 0
 		if s >= hermiteRules[i].below {
@@ -93,16 +104,16 @@ func ruleOf(s float64) (k int) {
 	return k
 }
 
-// softplusHermite is fma.Softplus of one row, whose nodes go together as there the rows do, to the
-// same bits.
+// softplusHermite computes fma.Softplus for a single row. It processes the nodes together, as
+// fma.Softplus processes the rows together, and returns the same bits.
 func softplusHermite(rule []fma.Node, m, s float64) (f0, f1, f2 float64) {
-	// Of a pair ±x of nodes, e^−|a| and e^−|b| for a = m − sx and b = m + sx, and
-	// log((1+e^−|a|)(1+e^−|b|)).
+	// For each pair ±x of nodes, e holds e^−|a| and e^−|b| with a = m − sx and b = m + sx, and
+	// logs holds log((1+e^−|a|)(1+e^−|b|)).
 	var e [2 * len(hermite16)]float64
 	var logs [len(hermite16)]float64
 	n := len(rule)
 	for i := range rule {
-		x := float64(s * rule[i][0]) // conversions are there for what is not to be fused
+		x := float64(s * rule[i][0]) // the conversions prevent fused operations
 		e[i], e[n+i] = -math.Abs(m-x), -math.Abs(m+x)
 	}
 	fma.Exp(e[:(2*n+3)&^3])
@@ -114,7 +125,7 @@ func softplusHermite(rule []fma.Node, m, s float64) (f0, f1, f2 float64) {
 	for i := range rule {
 		w, x := rule[i][1], float64(s*rule[i][0])
 		a, b, ea, eb := m-x, m+x, e[i], e[n+i]
-		// Both of a pair with one division.
+		// A single division serves both nodes of a pair.
 		r := 1 / ((1 + ea) * (1 + eb))
 		ra, rb := r*(1+eb), r*(1+ea)
 		ga, gb := float64(ea*ra), float64(eb*rb)
@@ -132,11 +143,12 @@ func softplusHermite(rule []fma.Node, m, s float64) (f0, f1, f2 float64) {
 	return f0, f1, f2
 }
 
-// softplusRows is how many rows SoftplusExpects takes together: they fit into the nearest memory.
+// softplusRows is the number of rows that SoftplusExpects processes together. They fit into the
+// nearest cache.
 const softplusRows = 256
 
-// SoftplusExpects stores the F0, F1, F2 of SoftplusExpect, without scale, at every m ≥ 0 and v in
-// their places. It panics if a slice is shorter than m. The bits are those of SoftplusExpect.
+// SoftplusExpects stores the F0, F1 and F2 of SoftplusExpect without a scale, for all m ≥ 0 and
+// v. It panics if a slice is shorter than m. The bits are the same as from SoftplusExpect.
 func SoftplusExpects(f0, f1, f2, m, v []float64) {
 	for lo := 0; lo < len(m); lo += softplusRows {
 		hi := min(lo+softplusRows, len(m))
@@ -159,13 +171,13 @@ func softplusExpects(f0, f1, f2, m, v []float64) {
 			far = x
 		}
 	}
-	// no tails, and one rule
+	// no row is in the tail, and all rows use the same rule
 	if far < 0 && 0 < least && most < narrow && ruleOf(least) == ruleOf(most) {
 		fma.Softplus(hermiteRules[ruleOf(most)].rule, f0, f1, f2, m, sd[:len(m)])
 		return
 	}
-	// Rows of one rule go together.
-	var rule, place [softplusRows]uint8 // numbers up to 255
+	// Group the rows by rule.
+	var rule, place [softplusRows]uint8 // indices up to 255
 	var mean, s, y0, y1, y2 [softplusRows]float64
 	const none = uint8(len(hermiteRules))
 	var count [len(hermiteRules)]int
@@ -204,23 +216,24 @@ func softplusExpects(f0, f1, f2, m, v []float64) {
 	}
 }
 
-// The nodes of softplusTable are at the multiples of softplusStep, or of twice as much, up to
-// softplusReach on either side: the trapezoidal rule for standard deviations below 10, of means
-// that are no tail, goes up to 180.
+// The nodes of softplusTable are multiples of softplusStep, or of twice softplusStep, up to
+// softplusReach on either side. For standard deviations below 10 and means that are not in the
+// tail, the trapezoidal rule needs nodes up to 180.
 const (
 	softplusStep  = 0.25
 	softplusReach = 192
 )
 
-// softplusTable holds, at x = ih from −softplusReach on, h = softplusStep or twice as much, the
-// softplus and its derivatives less those of a Gaussian-smoothed hinge, L(x) = φ(x) − xΦ(−x), whose
-// expectation has a closed form: under N(m, v) it is S L(m/S) with S² = v+1. The difference
+// softplusTable holds the softplus and its derivatives at x = ih, starting at −softplusReach, for
+// h = softplusStep and for twice that step. It subtracts a Gaussian-smoothed hinge L(x) = φ(x) −
+// xΦ(−x), whose expectation has a closed form: under N(m, v) it is S L(m/S) with S² = v+1. The
+// difference
 //
 //	log(1+e^{−x}) − L(x)   even     σ(−x) − Φ(−x)   odd     σ(x)σ(−x)   even
 //
-// dies out like e^{−|x|} on both sides and is analytic for |Im x| < π, so that
-// the trapezoidal rule on it converges geometrically: with step h the error is
-// of the order exp(−2π²/h + π²/2v) (Trefethen and Weideman 2014, section 5).
+// falls like e^{−|x|} on both sides and is analytic for |Im x| < π, so the trapezoidal rule
+// converges geometrically. With step h, its error is of the order exp(−2π²/h + π²/2v) (Trefethen
+// and Weideman 2014, section 5).
 var softplusTable = sync.OnceValue(func() (t [2][]float64) {
 	for k := range t {
 		h := softplusStep * float64(k+1)
@@ -242,16 +255,17 @@ var softplusTable = sync.OnceValue(func() (t [2][]float64) {
 	return t
 })
 
-// softplusTrapezoid needs 0.42 ≤ s ≤ 10. Gaussian densities at equally spaced
-// points have ratios in geometric progression: two multiplications a node.
+// softplusTrapezoid computes F0, F1 and F2 for 0.42 ≤ s ≤ 10. The ratios of Gaussian densities at
+// equally spaced points form a geometric progression, so each node needs only two
+// multiplications.
 func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 	table, h := softplusTable()[0], softplusStep
 	if s >= 1.5 {
 		table, h = softplusTable()[1], 2*softplusStep
 	}
-	// e^{−x} N(x|m,v) is proportional to N(x|m−v,v): start at that mode, or at
-	// the peak of the table if the mode is beyond it, and walk both ways. With the mode
-	// left of 0, the end is where e^{−x} N(x|m,v) is below e^−37 of what it is at 0.
+	// e^{−x} N(x|m,v) is proportional to N(x|m−v,v). So start at that mode, or at the peak of the
+	// table if the mode is beyond it, and walk both ways. If the mode is left of 0, end where
+	// e^{−x} N(x|m,v) is below e^−37 times its value at 0.
 	hi := math.Max(m-v+9*s, 40)
 	if m < v {
 		hi = math.Max(hi, m-v+math.Sqrt((m-v)*(m-v)+2*37*v))
@@ -259,10 +273,11 @@ func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 	hi = math.Min(m+9*s, hi)
 	lo := math.Max(m-v-9*s, -40)
 	first := int(math.Max(m-v, 0) / h)
-	// up from the first, and down from the one before
+	// one walk goes up from first, and the other goes down from the node before it
 	nodes := max(int(hi/h)-first+1, first+int(-lo/h))
-	// The weights of nodes at x0 + d relative to the first, from the mean, are e^−d(2x0+d)/2v, and
-	// those of nodes e further relative to these e^−e(2x0+2d+e)/2v.
+	// Let x0 be the distance of the first node from the mean. The weights of nodes at x0 + d
+	// relative to the first are e^−d(2x0+d)/2v. The weights of nodes that are e further, relative
+	// to these, are e^−e(2x0+2d+e)/2v.
 	x0, half, four := h*float64(first)-m, 0.5/v, 4*h
 	S := math.Sqrt(v + 1)
 	t := m / S
@@ -281,13 +296,13 @@ func softplusTrapezoid(m, v, s float64) (f0, f1, f2 float64) {
 	sum := fma.Geometric((nodes+3)/4, w, r, e[16], table, side+first, side+1-first)
 	c := special.GaussInvSqrt2Pi * h / s * e[17]
 	gap := special.GaussGap(t)
-	tail := special.NormalPDFOf(t, q, e[18]) / (t + gap) // what NormalTail and NormalLoss are
+	tail := special.NormalPDFOf(t, q, e[18]) / (t + gap) // from NormalTail and NormalLoss
 	return math.FMA(c, sum[0], S*tail*gap), math.FMA(c, sum[1], tail), c * sum[2]
 }
 
-// softplusEta[a][j] = Σ_{k>4a} (−1)^{k+1} k^{−j}: Dirichlet's η(j), and the same
-// without its first four terms. Accelerated by Chebyshev polynomials (Cohen,
-// Rodriguez Villegas and Zagier 2000, algorithm 1).
+// softplusEta[a][j] is Σ_{k>4a} (−1)^{k+1} k^{−j}, which is Dirichlet's η(j), or η(j) without its
+// first four terms. Chebyshev polynomials accelerate the sums (Cohen, Rodriguez Villegas and
+// Zagier 2000, algorithm 1).
 var softplusEta = sync.OnceValue(func() *[2][48]float64 {
 	t := new([2][48]float64)
 	const n = 24
@@ -307,18 +322,18 @@ var softplusEta = sync.OnceValue(func() *[2][48]float64 {
 	return t
 })
 
-// softplusSeries is for wide Gaussians. Beside the hinge, F0 is the integral of
-// the bump log(1+e^{−|x|}), narrow compared with N(x|m,v), whose expansion about
-// x = 0 is φ(t)/s Σ_k He_k(t) (x/s)^k/k! with t = m/s. The moments of the bump
-// are 2 k! η(k+2) for even k, and those of its derivatives likewise:
+// softplusSeries computes F0, F1 and F2 for wide Gaussians. After subtracting the hinge, F0 is
+// the integral of the bump log(1+e^{−|x|}). The bump is narrow compared with N(x|m,v), whose
+// expansion about x = 0 is φ(t)/s Σ_k He_k(t) (x/s)^k/k! with t = m/s. The moments of the bump
+// are 2 k! η(k+2) for even k, and the moments of its derivatives are similar:
 //
 //	F0 = s L(t) + 2φ(t)/s Σ_{k even} He_k(t) s^{−k} η(k+2)
 //	F1 = Φ(−t)  + 2φ(t)/s Σ_{k odd}  He_k(t) s^{−k} η(k+1)
 //	F2 =          2φ(t)/s Σ_{k even} He_k(t) s^{−k} η(k)
 //
-// The terms behave like (m/v)^k. Where that is not small, the first four
-// exponentials of the bump, Σ_j (−1)^{j+1} e^{−j|x|}/j, are integrated exactly,
-// which leaves (m/5v)^k.
+// The terms behave like (m/v)^k. If m/v is not small, softplusSeries integrates the first four
+// exponentials of the bump, Σ_j (−1)^{j+1} e^{−j|x|}/j, exactly. The remaining terms behave like
+// (m/5v)^k.
 func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 	t, eps := m/s, m/v
 	exact := eps >= 0.2
@@ -353,25 +368,25 @@ func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 	c := special.GaussGap(t)
 	if t < 30 {
 		p := special.NormalPDF(t)
-		tail := p / (t + c) // what NormalTail and NormalLoss are
+		tail := p / (t + c) // from NormalTail and NormalLoss
 		return math.FMA(p, f0, s*tail*c), math.FMA(p, f1, tail), p * f2, 0
 	}
 	return f0 + s*c/(t+c), f1 + 1/(t+c), f2, -t*t/2 - special.LogSqrt2Pi
 }
 
-// ---- Smooth functions with one centre -------------------------------------
+// ---- Smooth functions with one center -------------------------------------
 
-// Centred returns the expectations of g, g′ and g″ under N(m, v), s = √v > 0,
-// over [lo, hi], for a g that is smooth but for singularities near c ± id in the
-// complex plane and grows at most like a polynomial: log Φ, the log density of
-// Student's t. w < s is the standard deviation of a mode of g N(m, v) away from
-// m and right of c, if there is one that matters. abs is the expectation of |g|.
+// Centred returns the expectations of g, g′ and g″ under N(m, v) with s = √v > 0, over [lo, hi],
+// and the expectation abs of |g|. The function g must be smooth except for singularities near c ±
+// id in the complex plane, and grow at most like a polynomial. Examples are log Φ and the log
+// density of Student's t. If g N(m, v) has another relevant mode away from m and right of c, its
+// standard deviation is w < s.
 //
-// Far from the singularities Gauss–Hermite is used. Else, up to s = 0.9d, the
-// trapezoidal rule: its error is exp(a²/2s² − 2πa/h) for every a < d, and the
-// step h makes that e^−37. Else [lo, hi] is cut at c into panels whose lengths
-// grow in proportion to their distance from c, so that 16 Gauss–Legendre nodes
-// resolve g on each, but stay below 4s (4w), so that they resolve the Gaussian.
+// If the singularities are far away, Centred uses Gauss-Hermite rules. Otherwise it uses the
+// trapezoidal rule up to s = 0.9d. The error of this rule is exp(a²/2s² − 2πa/h) for every a < d,
+// and the step h reduces it to e^−37. For larger s it cuts [lo, hi] at c into panels. Their
+// lengths grow in proportion to their distance from c, so that 16 Gauss-Legendre nodes resolve g
+// on each panel, but stay below 4s (4w), so that the nodes also resolve the Gaussian.
 func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float64) (e [3]float64,
 	abs float64) {
 	var rule []fma.Node
@@ -400,7 +415,7 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 	if s <= 0.9*d {
 		a := math.Min(d, 8.6*s) / s
 		h := 2 * math.Pi * a / (37 + a*a/2) // in units of s
-		// ends where the density underflows, 39 standard deviations out
+		// the density underflows at 39 standard deviations
 		for i := 0.0; ; i++ {
 			l, r := m-i*h*s, m+i*h*s
 			p := special.NormalPDF(i*h) * h
@@ -417,7 +432,7 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 	}
 	d = math.Max(d, 1e-16*s)
 	for side := 1.0; side >= -1; side -= 2 {
-		// Distances from c, outwards.
+		// a and end are distances from c, from the inside to the outside.
 		a, end, wide := math.Max(0, lo-c), hi-c, 4*w
 		if side < 0 {
 			a, end, wide = math.Max(0, c-hi), c-lo, 4*s
@@ -427,7 +442,7 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 		}
 		for a < end {
 			b := a + math.Min(math.Max(2*d, 3*a), wide)
-			if b+0.3*(b-a) > end || b == a { // or no float64 is so near to a
+			if b+0.3*(b-a) > end || b == a { // or a has no float64 next to it that is close enough
 				b = end
 			}
 			mid, half := a+(b-a)/2, (b-a)/2
@@ -447,8 +462,8 @@ func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float6
 
 // ---- Adaptive quadrature for everything else -------------------------------
 
-// quadSum holds the integrals of three functions and of their absolute values, and an
-// estimate of the error of each integral.
+// quadSum holds the integrals of three functions and of their absolute values, and an estimate of
+// the error of each integral.
 type quadSum struct{ Sum, abs, Err [3]float64 }
 
 type quadPanel struct {
@@ -459,13 +474,13 @@ type quadPanel struct {
 // quadPanels is the largest number of panels.
 const quadPanels = 128
 
-// Adaptive integrates the three components of f over [cuts[0], cuts[n−1]],
-// starting from the panels between the cuts, which must not decrease. The panel
-// with the largest error, relative to the integrals of absolute values, is
-// bisected until every component is within tol or there are 128 panels.
+// Adaptive integrates the three components of f over [cuts[0], cuts[n−1]]. The cuts must not
+// decrease, and it starts from the panels between them. It bisects the panel with the largest
+// error, relative to the integrals of absolute values, until every component is within tol or
+// there are 128 panels.
 //
-// Err bounds the error of a smooth f, by experience. A corner or a jump of f must be a cut:
-// elsewhere Err may be too small.
+// Err bounded the error of all smooth f that were tried. A corner or a jump of f must be a cut,
+// because Err may be too small otherwise.
 func Adaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum {
 	var panels [quadPanels]quadPanel
 	n := 0
@@ -475,7 +490,7 @@ func Adaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum
 			n++
 		}
 	}
-	for { // ends at quadPanels panels
+	for { // ends at quadPanels panels at the latest
 		var t quadSum
 		for i := range n {
 			for k := range 3 {
@@ -513,8 +528,8 @@ func Adaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum
 	}
 }
 
-// quadKronrod is the Gauss–Kronrod pair of 10 and 21 nodes on [a, b], with the
-// error estimate of QUADPACK (Piessens et al. 1983, section 2.2.4.1).
+// quadKronrod applies the Gauss-Kronrod pair with 10 and 21 nodes to [a, b], and estimates the
+// error like QUADPACK (Piessens et al. 1983, section 2.2.4.1).
 func quadKronrod(f func(x float64) [3]float64, a, b float64) quadPanel {
 	mid, half := a+(b-a)/2, (b-a)/2
 	var fx [21][3]float64
@@ -547,18 +562,18 @@ func quadKronrod(f func(x float64) [3]float64, a, b float64) quadPanel {
 			e = dev * math.Min(1, math.Pow(200*e/dev, 1.5))
 		}
 		if e < 8*special.Eps*abs {
-			e = 0 // nothing but rounding, which Adaptive adds
+			e = 0 // only rounding, which Adaptive adds
 		}
 		p.Sum[k], p.abs[k], p.Err[k] = half*sum, half*abs, half*e
 	}
 	return p
 }
 
-// Reach writes to dst, which is empty, the increasing points at which to cut an integral over
-// u against φ(u), where η = m + su: −9, −3, 0, 3, 9; further out as long as
-// |grow(u)| φ(u) u² is not negligible against scale; and η = 0 and η = y. If s is large it
-// adds points at distances 1, 8, 64, … from both, because two wide panels could miss a layer
-// of width one between them.
+// Reach appends to dst, which is empty, the increasing points at which to cut an integral over u
+// against φ(u), with η = m + su. The points include −9, −3, 0, 3 and 9, and points further out as
+// long as |grow(u)| φ(u) u² is not negligible compared with scale. They also include η = 0 and η
+// = y. If s is large, Reach adds points at distances 1, 8, 64, … from both, because two wide
+// panels could miss a layer of width one between them.
 func Reach(dst []float64, grow func(u float64) float64, scale, y, m, s float64) []float64 {
 	far := [...]float64{9, 13, 18, 24, 31, 39}
 	dst = append(dst, -9, -3, 0, 3, 9)
@@ -596,10 +611,11 @@ func Reach(dst []float64, grow func(u float64) float64, scale, y, m, s float64) 
 
 // ---- Rules -----------------------------------------------------------------
 
-// quadNode is a node x > 0 of a symmetric rule and its weight; −x has the same.
+// quadNode is a node x > 0 of a symmetric rule and its weight. The node −x has the same weight.
 type quadNode struct{ x, w float64 }
 
-// Gauss–Hermite for N(0, 1): Σ w (f(x) + f(−x)) = E[f] for polynomials of degree 2n−1.
+// These Gauss-Hermite rules for N(0, 1) satisfy Σ w (f(x) + f(−x)) = E[f] for polynomials of
+// degree 2n−1.
 var (
 	hermite4 = [2]fma.Node{
 		{0.7419637843027258, 0.45412414523193156},
@@ -643,7 +659,7 @@ var (
 	}
 )
 
-// Gauss–Legendre on [−1, 1].
+// legendre16 is the Gauss-Legendre rule with 16 nodes on [−1, 1].
 var legendre16 = [8]quadNode{
 	{0.0950125098376374402, 0.189450610455068496},
 	{0.281603550779258913, 0.182603415044923589},
@@ -655,7 +671,8 @@ var legendre16 = [8]quadNode{
 	{0.989400934991649933, 0.0271524594117540949},
 }
 
-// Gauss–Kronrod on [−1, 1]; the odd entries and 0 belong to the Gauss rule of 10.
+// kronrod21 is the Gauss-Kronrod rule with 21 nodes on [−1, 1]. The odd entries and 0 belong to
+// the Gauss rule with 10 nodes.
 var kronrod21 = [11]quadNode{
 	{0.995657163025808080735527280689003, 0.011694638867371874278064396062192},
 	{0.973906528517171720077964012084452, 0.03255816230796472747881897245938964},

@@ -12,9 +12,9 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// trapezoid returns E[f(η)] and E|f(η)| for η ~ N(m, s²), over 40 standard deviations on
-// either side with a step of at most wide, in compensated sums. The error is about
-// exp(a²/2s² − 2πa/step) for an f that is analytic within a of the real line.
+// trapezoid returns E[f(η)] and E|f(η)| for η ~ N(m, s²). It sums over 40 standard deviations on
+// either side with a step of at most wide, in compensated sums. The error is about exp(a²/2s² −
+// 2πa/step) for an f that is analytic within a of the real line.
 func trapezoid(f func(x float64) [3]float64, m, s, wide float64) (e [3]float64, abs float64) {
 	h := math.Min(wide, s/8)
 	n := int(40 * s / h)
@@ -68,7 +68,8 @@ func TestSoftplusAt(t *testing.T) {
 	}
 }
 
-// The three expectations to a relative 1e−13 on both sides of every change of method.
+// TestSoftplusExpect checks the three expectations to a relative error of 1e−13 on both sides of
+// every change of method.
 func TestSoftplusExpect(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -94,10 +95,10 @@ func TestSoftplusExpect(t *testing.T) {
 			cs = append(cs, pair{s * k, s}, pair{s*s + s*(4+k/2), s})
 		}
 	}
-	for _, s := range []float64{0.01, 0.3, 0.8, 1.4, 2} { // where one exponential is not yet enough
+	for _, s := range []float64{0.01, 0.3, 0.8, 1.4, 2} { // one exponential is not enough yet
 		cs = append(cs, pair{30.1 + 1.5*s*s, s}, pair{20 + 1.5*s*s, s})
 	}
-	for _, s := range []float64{0.05, 0.7, 3} { // on either side of the log-normal tail
+	for _, s := range []float64{0.05, 0.7, 3} { // both sides of the log-normal tail
 		for _, off := range []float64{-1e-9, 1e-9, 1} {
 			cs = append(cs, pair{s*s + 8.5*s + off, s}, pair{38 + 1.5*s*s + off, s})
 		}
@@ -117,7 +118,8 @@ func TestSoftplusExpect(t *testing.T) {
 	t.Logf("worst relative errors %.2g", worst)
 }
 
-// A point mass, tails beyond the least number and the identity ∂F0/∂v = F2/2.
+// TestSoftplusExpectEdges checks a point mass, tails below the smallest number, and the identity
+// ∂F0/∂v = F2/2.
 func TestSoftplusExpectEdges(t *testing.T) {
 	t.Parallel()
 	f0, f1, f2, scale := expect.SoftplusExpect(3, 0)
@@ -128,7 +130,7 @@ func TestSoftplusExpectEdges(t *testing.T) {
 	if f0 != 1 || f1 != 1 || f2 != 1 || scale != 0.5-1e4 {
 		t.Errorf("a tail: %v %v %v e^%v", f0, f1, f2, scale)
 	}
-	// A wide Gaussian far out: the hinge alone is s L(m/s), to 1/m².
+	// If a wide Gaussian is far out, the hinge alone is s L(m/s), to a relative error of 1/m².
 	m, s := 4e6, 1e5
 	f0, f1, _, scale = expect.SoftplusExpect(m, s*s)
 	if got, want := math.Log(f1)+scale, special.NormalLogTail(m/s); !(math.Abs(got-want) < 1e-6) {
@@ -166,8 +168,9 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// Centred on −log(1+x²), singular at ±i, and on log Φ, against the trapezoidal rule or,
-// for wide Gaussians, the same after x = sinh u, where the singularities are at ±iπ/2.
+// TestCentred checks Centred on −log(1+x²), which is singular at ±i, and on log Φ. The reference
+// is the trapezoidal rule. For wide Gaussians it applies after the substitution x = sinh u, which
+// moves the singularities to ±iπ/2.
 func TestCentred(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -175,7 +178,7 @@ func TestCentred(t *testing.T) {
 		q := 1 + x*x
 		return -math.Log1p(x * x), -2 * x / q, 2 * (x*x - 1) / q / q
 	}
-	const c, d = 0.75, 0.5 // the singularities are at c ± id
+	const c, d = 0.75, 0.5 // singularities at c ± id
 	moved := func(x float64) (float64, float64, float64) {
 		g, d1, d2 := student((x - c) / d)
 		return g, d1 / d, d2 / d / d
@@ -230,8 +233,8 @@ func TestCentred(t *testing.T) {
 	}
 }
 
-// Integrals in closed form: the sum is within Err, and Err is within tol where there are
-// panels enough.
+// TestAdaptive compares Adaptive with integrals in closed form. The error must be within Err, and
+// Err must be within tol if there are enough panels.
 func TestAdaptive(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -265,7 +268,7 @@ func TestAdaptive(t *testing.T) {
 			}
 		}
 	}
-	// Corners and a jump, which are bisected towards. The bound is an estimate there.
+	// Adaptive bisects at corners and jumps, and its bound is only an estimate there.
 	for range 200 {
 		c := rng.Float64()
 		got := expect.Adaptive(func(x float64) [3]float64 {
@@ -286,7 +289,8 @@ func TestAdaptive(t *testing.T) {
 	}
 }
 
-// Reach goes out as far as grow needs, and cuts at 0, y and around both.
+// TestReach checks that Reach extends as far out as grow requires, and that it cuts at 0, at y and
+// around both.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -295,7 +299,7 @@ func TestReach(t *testing.T) {
 		y, m, s := float64(rng.IntN(3)), 20*rng.Float64()-10, math.Pow(10, -3+5*rng.Float64())
 		k := 17 * rng.Float64()
 		side := float64(2*rng.IntN(2) - 1)
-		// E = e^{k²/2}, all of it about u = ±k
+		// the expectation is e^{k²/2} and comes from u close to ±k
 		grow := func(u float64) float64 { return math.Exp(side * k * u) }
 		cuts := expect.Reach(buf[:0], grow, 1, y, m, s)
 		if !slices.IsSorted(cuts) || cuts[0] > -9 || cuts[len(cuts)-1] < 9 ||
@@ -333,8 +337,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// Modes and integrals in closed form, of Gaussians, gamma and beta variables on the log
-// scale and double exponentials.
+// TestMode compares modes and integrals with closed forms, for Gaussians, gamma and beta
+// variables on the log scale, and double exponentials.
 func TestMode(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -344,7 +348,8 @@ func TestMode(t *testing.T) {
 		want float64) {
 		t.Helper()
 		logI, bound := k.Integrate(f, marks, unit)
-		// The rounding of x, and of f where its terms are as large as e^x at the mode.
+		// Rounding x causes errors, and so does rounding f if its terms at the mode are as large
+		// as e^x.
 		round := special.Eps * (4*math.Abs(mode)/width + 2/width/width + 10*(1+math.Abs(want)))
 		if e := math.Abs(logI - want); !(e <= bound+round) || !(bound < 1e-11*(1+math.Abs(want))) {
 			t.Errorf("%s: %v ± %.2g, want %v (%.2g)", name, logI, bound, want, e)
@@ -383,7 +388,7 @@ func TestMode(t *testing.T) {
 			return -p*lo - q*hi
 		}, [2]float64{0, inf}, 1, math.Log(p/q), math.Sqrt(2/p+2/q), mathext.Lbeta(p, q))
 	}
-	// Nothing there, and half of a Gaussian.
+	// These cases have no mass at all, and half of a Gaussian.
 	if l, b := k.Integrate(func(float64) float64 { return -inf }, [2]float64{}, 1); !math.IsInf(l,
 		-1) || b != 0 {
 		t.Errorf("the integral of nothing: %v ± %v", l, b)
@@ -401,7 +406,7 @@ func TestMode(t *testing.T) {
 			t.Errorf("clipped moment %d is %v, want %v", i, got, want)
 		}
 	}
-	// A support that ends: NaN counts as −∞.
+	// Here the support ends, so NaN counts as −∞.
 	if l, _ := k.Integrate(func(x float64) float64 {
 		if x < 0 {
 			return math.NaN()

@@ -10,55 +10,61 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Expectations of softmax. With independent standard Gumbel variables G_c, max_c (s_c + G_c) is
-// L + G, where L = log X and X = Σ exp s_c. For independent scores s_c its distribution function is
+// This file computes the expectations of softmax models, E log Σ_c exp s_c and E π_c with π =
+// softmax(s), under independent scores s_c ~ N(m_c, v_c). The root package calls SoftmaxWithin
+// and SoftmaxCross for the terms of softmax models and SoftmaxExpect for their predictions.
+//
+// Let L = log X with X = Σ exp s_c. With independent standard Gumbel variables G_c, max_c (s_c +
+// G_c) has the distribution of L + G. Its distribution function is
 //
 //	F(u) = Π_c Φ_c(u),   Φ_c(u) = E g(u − s_c),   g(x) = exp(−e^{−x}),
 //
-// and its mean is E L + γ, γ of Euler. The derivatives of E L with respect to the mean of a score
-// are those of Φ_c. At even nodes lo + kh, k ≥ 0,
+// and its mean is E L + γ with Euler's constant γ. The derivatives of E L in the mean of a score
+// follow from the derivatives of Φ_c. With equally spaced nodes lo + kh, k ≥ 0,
 //
 //	E L    = lo − h/2 − γ + h Σ (1 − F)
 //	E π_c  = h Σ F Φ′_c/Φ_c
 //	E π_c² = h Σ F (Φ″_c + Φ′_c)/Φ_c
 //
-// but for the aliases Σ_{j≠0} E e^{−iωL} Γ(1 + iω)/iω, ω = 2πj/h, and Σ E π_c e^{−iωL} Γ(1 + iω)
-// and Σ E π_c² e^{−iωL} Γ(2 + iω). |Γ(1 + iω)|² = πω/sinh πω, so that they fall like e^{−π²/h}. By
-// a shift of all scores into the complex plane |E e^{−iωL}| ≤ e^{−ω²/2q}, q = Σ 1/v_c.
+// except for aliases. These are Σ_{j≠0} E e^{−iωL} Γ(1 + iω)/iω with ω = 2πj/h for E L, Σ E π_c
+// e^{−iωL} Γ(1 + iω) for E π_c, and Σ E π_c² e^{−iωL} Γ(2 + iω) for E π_c². Because |Γ(1 + iω)|²
+// = πω/sinh πω, they fall like e^{−π²/h}. Shifting all scores into the complex plane also shows
+// that |E e^{−iωL}| ≤ e^{−ω²/2q} with q = Σ 1/v_c.
 //
-// Beyond the last node the sums are those of the series of F in e^{−u}, whose terms are moments of
-// X: Π_c Σ_j (−e^{−u})ʲ E e^{j s_c}/j!, cut off before j = J.
+// Beyond the last node, the sums use the series of F in e^{−u}, whose terms are moments of X: Π_c
+// Σ_j (−e^{−u})ʲ E e^{j s_c}/j!, cut off before j = J.
 //
-// A score of small standard deviation has the nodes of a Gauss–Hermite rule as its values. That is
-// a distribution too, under which all of the above is exact: E L is off by the rule's error for
-// log(e^{s_c} + rest) alone, at most λ(2n)(n−1)!(s/π)²ⁿ. For others Φ_c is a normal distribution
-// function and a bump, integrated by even steps.
+// A score with a small standard deviation takes the nodes of a Gauss-Hermite rule as its values.
+// This is also a distribution, and all formulas above are exact for it. The only error of E L is
+// the error of the rule for log(e^{s_c} + rest), which is at most λ(2n)(n−1)!(s/π)²ⁿ. For other
+// scores, Φ_c is the sum of a normal distribution function and a bump, which is integrated with
+// equal steps.
 
 const (
-	softmaxTerms  = 5       // the most J
-	softmaxAlike  = 0.01    // variances below it are as good as one: the end moves by 4% of a node
-	softmaxNodes  = 16      // the most of a rule
-	softmaxMost   = 1 << 20 // nodes times classes, beyond which steps are longer
-	softmaxFinest = 1e-11   // what SoftmaxExpect asks
+	softmaxTerms  = 5       // largest J
+	softmaxAlike  = 0.01    // variances below it count as the largest one
+	softmaxNodes  = 16      // most nodes of a rule
+	softmaxMost   = 1 << 20 // limit on nodes times classes; steps become longer beyond it
+	softmaxFinest = 1e-11   // tolerance of SoftmaxExpect
 	euler         = 0.57721566490153286060651209008240243
 )
 
-// softmaxLevel is what a tolerance asks.
+// softmaxLevel holds the quadrature rules for one tolerance.
 type softmaxLevel struct {
 	tol   float64
-	log   float64                   // −log of it
-	omega float64                   // 2π/h by which an alias of E π² is at most tol
-	alias float64                   // bounds those of E L then
+	log   float64                   // −log tol
+	omega float64                   // 2π/h for which an alias of E π² is at most tol
+	alias float64                   // bound on the aliases of E L for this h
 	far   float64                   // g(−far) is tol
-	reach float64                   // a normal is tol beyond so many standard deviations
-	most  [softmaxNodes + 1]float64 // the greatest standard deviation of a rule of n nodes
+	reach float64                   // a normal is tol at this many standard deviations
+	most  [softmaxNodes + 1]float64 // largest standard deviation for a rule with n nodes
 	rules [softmaxNodes + 1]Rule
-	step  float64 // of the bump
+	step  float64 // step of the bump
 	bump  [][3]float64
-	off   float64 // bounds the error of Φ by the bump, times s and e^{−bumpHeight²/2v}
+	off   float64 // bound on the error of Φ from the bump, times s and e^{−bumpHeight²/2v}
 }
 
-// The levels: each is a tenth or so of the time of another.
+// softmaxLevels holds the levels from coarse to fine. Coarse levels take less time.
 var softmaxLevels = [...]func() *softmaxLevel{
 	sync.OnceValue(func() *softmaxLevel { return newSoftmaxLevel(1e-4, 0.5) }),
 	sync.OnceValue(func() *softmaxLevel { return newSoftmaxLevel(1e-6, 0.4) }),
@@ -67,22 +73,22 @@ var softmaxLevels = [...]func() *softmaxLevel{
 	sync.OnceValue(func() *softmaxLevel { return newSoftmaxLevel(1e-13, 0.2) }),
 }
 
-// The bump is g(z) − N((z − bumpMean)/bumpSD), from bumpLeast on.
+// The bump is g(z) − N((z − bumpMean)/bumpSD) for z from bumpLeast on.
 const (
 	bumpMean  = 0.5
 	bumpSD    = 0.75
 	bumpLeast = -5.5
-	// The error of even steps is bounded by ∫ |bump(z ± iy)| dz at a height y. For |g| is
-	// exp(−e^{−z} cos y), and |1 − g| ≤ e^{−z}, the integral is less than
-	// E₁(cos y) + 1 + ∫_{z<0} N + ∫_{z>0} (1 − N) + ∫_0^y e^{t²/2 bumpSD²} dt.
+	// The error of equal steps is bounded by ∫ |bump(z ± iy)| dz at a height y. Because |g| is
+	// exp(−e^{−z} cos y) and |1 − g| ≤ e^{−z}, this integral is less than E₁(cos y) + 1 + ∫_{z<0}
+	// N + ∫_{z>0} (1 − N) + ∫_0^y e^{t²/2 bumpSD²} dt.
 	bumpHeight   = 1.45
 	bumpIntegral = 7
 )
 
-// softmaxAlias bounds the aliases of E L where nodes are 2π/ω apart and q = Σ 1/v.
+// softmaxAlias bounds the aliases of E L for nodes 2π/ω apart and q = Σ 1/v.
 func softmaxAlias(omega, q float64) float64 {
 	first := 2 * gammaAlias(omega) / omega * math.Exp(-0.5*omega*omega/q)
-	// Each of the others is less than the ratio times the one before.
+	// Each alias is less than this ratio times the previous alias.
 	return first / -math.Expm1(-math.Pi/2*omega-1.5*omega*omega/q)
 }
 
@@ -99,7 +105,7 @@ func newSoftmaxLevel(tol, step float64) *softmaxLevel {
 	factorial := 1.0
 	for n := 1; n <= softmaxNodes; n++ {
 		factorial *= float64(n)
-		// what a rule is off in E π(1 − π): 2(2n+1) n! (s/π)²ⁿ λ(2n+2)/π²
+		// The error of a rule in E π(1 − π) is 2(2n+1) n! (s/π)²ⁿ λ(2n+2)/π².
 		x := tol * math.Pi * math.Pi / (2.1 * float64(2*n+1) * factorial)
 		l.most[n] = math.Pi * math.Pow(x, 0.5/float64(n))
 		l.rules[n] = Hermite(n)
@@ -119,7 +125,7 @@ func newSoftmaxLevel(tol, step float64) *softmaxLevel {
 	return l
 }
 
-// softmaxAt returns the coarsest level that holds tol.
+// softmaxAt returns the coarsest level whose tolerance is at most tol, or the finest level.
 func softmaxAt(tol float64) *softmaxLevel {
 	for _, level := range softmaxLevels[:len(softmaxLevels)-1] {
 		if l := level(); l.tol <= tol {
@@ -129,31 +135,32 @@ func softmaxAt(tol float64) *softmaxLevel {
 	return softmaxLevels[len(softmaxLevels)-1]()
 }
 
-// softmaxWork is scratch of one expectation.
+// softmaxWork holds the buffers of one expectation.
 type softmaxWork struct {
 	level          *softmaxLevel
-	lo, h          float64 // the first node, relative to the greatest mean, and the step
+	lo, h          float64 // first node, relative to the largest mean, and step
 	nodes          int
-	terms          int       // J, or 0 where there is no series
-	e, prod, f, wr []float64 // e^{−kh}; F; a factor of it; weights and ratios of a bump
-	q1, q2         []float64 // Φ′/Φ and (Φ″ + Φ′)/Φ, of so many nodes each, class by class
+	terms          int       // J, or 0 without a series
+	e, prod, f, wr []float64 // e^{−kh}; F; a factor of F; weights and ratios of a bump
+	q1, q2         []float64 // Φ′/Φ and (Φ″ + Φ′)/Φ at all nodes, class by class
 	s, exps        []float64
-	v              []float64 // variances, widened where nodes are too few
-	d2, pi         []float64 // of SoftmaxCross
+	v              []float64 // variances, widened if there are too few nodes
+	d2, pi         []float64 // buffers of SoftmaxCross
 	rule           [softmaxNodes][2]float64
 	series         [][softmaxTerms + 1]float64 // E e^{j(s_c − u)}/j! beyond the last node
-	whole          [softmaxTerms + 1]float64   // and their product
+	whole          [softmaxTerms + 1]float64   // product of all series
 	sums           [softmaxTerms + 1]float64   // h Σ_k e^{−jkh}
-	// the product of the Φ by bumps at the first two nodes
+	// wide holds the product of the Φ by bumps at the first two nodes.
 	wide  [2]float64
-	least float64 // the sum of the least nodes of the rules
+	least float64 // sum of the smallest nodes of all rules
 }
 
 var softmaxPool = sync.Pool{New: func() any { return new(softmaxWork) }}
 
-// SoftmaxExpect returns E log Σ_c exp s_c under independent s_c ~ N(m_c, v_c), to 1e−11. It stores
-// E π_c in pi and E π_c(1 − π_c) in d2, for π = softmax(s). Part is by how much Σ E π_c is not 1: a
-// check. The means and variances must be Valid, and the slices as long as m, which is not empty.
+// SoftmaxExpect returns E log Σ_c exp s_c under independent s_c ~ N(m_c, v_c), with an error of
+// at most 1e−11. It stores E π_c in pi and E π_c(1 − π_c) in d2, with π = softmax(s). For a check
+// it also returns part, which is Σ E π_c − 1. The means and variances must be Valid. The slices
+// must be as long as m, which must not be empty.
 func SoftmaxExpect(m, v, pi, d2 []float64) (lse, part float64) {
 	t := softmaxPool.Get().(*softmaxWork)
 	lse, _, part = t.expect(softmaxAt(softmaxFinest), m, v, pi, d2)
@@ -161,14 +168,14 @@ func SoftmaxExpect(m, v, pi, d2 []float64) (lse, part float64) {
 	return lse, part
 }
 
-// SoftmaxWithin is SoftmaxExpect to about tol a class in each of its results: 1e−6 takes half of
-// the time, 1e−13 is the finest. Bound is no estimate: E log Σ exp s is at most so many nats from
-// what is returned. It is the sum of bounds of the aliases of the outer rule, of what is cut off on
-// both sides, of the inner rules and of rounding: some tol a class, more where standard deviations
-// are far above 1.
+// SoftmaxWithin is like SoftmaxExpect, but the error of each result is only about tol per class.
+// A tolerance of 1e−6 takes half of the time, and 1e−13 is the finest. The returned bound is not
+// an estimate: E log Σ exp s differs from lse by at most bound nats. It adds the bounds for the
+// aliases of the outer rule, for the parts that are cut off on both sides, for the inner rules,
+// and for rounding. It is about tol per class, or more if standard deviations are far above 1.
 //
-// A bound on an ELBO that is made of these expectations, as GapBound is, is one of the exact ELBO
-// with the sum of Bound over the rows added to it.
+// A bound on an ELBO that is made of these expectations, such as GapBound, bounds the exact ELBO
+// if the sum of bound over the rows is added to it.
 func SoftmaxWithin(tol float64, m, v, pi, d2 []float64) (lse, bound float64) {
 	t := softmaxPool.Get().(*softmaxWork)
 	lse, bound, _ = t.expect(softmaxAt(tol), m, v, pi, d2)
@@ -176,8 +183,8 @@ func SoftmaxWithin(tol float64, m, v, pi, d2 []float64) (lse, bound float64) {
 	return lse, bound
 }
 
-// SoftmaxCross is SoftmaxExpect that stores E π_cπ_e off the diagonal of cross, K×K, and
-// E π_c(1 − π_c) on it. A nil pi is not stored.
+// SoftmaxCross is like SoftmaxExpect, but it fills the K×K matrix cross with E π_cπ_e off the
+// diagonal and E π_c(1 − π_c) on the diagonal. If pi is nil, it does not store E π_c.
 func SoftmaxCross(m, v, pi, cross []float64) (lse, part float64) {
 	t := softmaxPool.Get().(*softmaxWork)
 	defer softmaxPool.Put(t)
@@ -186,7 +193,7 @@ func SoftmaxCross(m, v, pi, cross []float64) (lse, part float64) {
 		pi = grown(&t.pi, classes)
 	}
 	lse, _, part = t.expect(softmaxAt(softmaxFinest), m, v, pi, grown(&t.d2, classes))
-	if slices.Max(v) == 0 { // a point, which has no nodes
+	if slices.Max(v) == 0 { // a point mass has no nodes
 		for c, d := range t.d2 {
 			for e, p := range pi {
 				cross[c*classes+e] = pi[c] * p
@@ -209,7 +216,7 @@ func SoftmaxCross(m, v, pi, cross []float64) (lse, part float64) {
 	return lse, part
 }
 
-// grown returns *x with n elements.
+// grown resizes *x to n elements and returns it.
 func grown(x *[]float64, n int) []float64 {
 	if cap(*x) < n {
 		*x = make([]float64, n+n/2)
@@ -218,14 +225,14 @@ func grown(x *[]float64, n int) []float64 {
 	return *x
 }
 
-// expect is SoftmaxWithin and SoftmaxExpect.
+// expect computes the results of SoftmaxWithin and SoftmaxExpect.
 func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, bound, part float64) {
-	centre := slices.Max(m)
+	center := slices.Max(m)
 	if slices.Max(v) == 0 {
-		return softmaxPoint(m, pi, d2, centre)
+		return softmaxPoint(m, pi, d2, center)
 	}
 	t.level = l
-	alias := t.place(m, v, centre)
+	alias := t.place(m, v, center)
 	n := t.nodes
 	e, prod := grown(&t.e, n), grown(&t.prod, n)
 	for k := range e {
@@ -245,13 +252,13 @@ func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, boun
 	inner := 0.0
 	for c, x := range m {
 		if s := t.s[c]; s <= l.most[softmaxNodes] {
-			inner += t.byRule(c, x-centre, s, last)
+			inner += t.byRule(c, x-center, s, last)
 		} else {
-			inner += size * t.byBump(c, x-centre, t.v[c], s, size)
+			inner += size * t.byBump(c, x-center, t.v[c], s, size)
 		}
 	}
 	for j := range t.sums {
-		t.sums[j] = t.h / -math.Expm1(-t.h*float64(j)) // of j = 0 no use
+		t.sums[j] = t.h / -math.Expm1(-t.h*float64(j)) // not used for j = 0
 	}
 	rest := 0.0
 	for _, f := range prod {
@@ -263,7 +270,7 @@ func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, boun
 		tail += sign * t.whole[j] * t.sums[j]
 		sign = -sign
 	}
-	lse = t.lo - 0.5*t.h - euler + t.h*rest + tail + centre
+	lse = t.lo - 0.5*t.h - euler + t.h*rest + tail + center
 	total := 0.0
 	for c := range m {
 		a, b := t.tails(c)
@@ -272,13 +279,13 @@ func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, boun
 		total += a
 	}
 	rounding := special.Eps*(size+math.Abs(lse)) + 1e-13*float64(len(m))
-	return lse, alias + inner + t.left() + t.right(m, t.v, centre) + rounding, total - 1
+	return lse, alias + inner + t.left() + t.right(m, t.v, center) + rounding, total - 1
 }
 
-// softmaxPoint is expect for scores of variance 0, of which centre is the greatest.
-func softmaxPoint(m, pi, d2 []float64, centre float64) (lse, bound, part float64) {
+// softmaxPoint is like expect for scores with variance 0, where center is the largest score.
+func softmaxPoint(m, pi, d2 []float64, center float64) (lse, bound, part float64) {
 	for c, x := range m {
-		pi[c] = x - centre
+		pi[c] = x - center
 	}
 	fma.Exp(pi)
 	sum := floats.Sum(pi)
@@ -286,28 +293,28 @@ func softmaxPoint(m, pi, d2 []float64, centre float64) (lse, bound, part float64
 	for c, p := range pi {
 		d2[c] = p * (1 - p)
 	}
-	lse = centre + math.Log(sum)
+	lse = center + math.Log(sum)
 	return lse, special.Eps * (math.Abs(lse) + float64(len(m))), floats.Sum(pi) - 1
 }
 
-// place sets the nodes, and the standard deviations, and returns a bound of the aliases.
-func (t *softmaxWork) place(m, v []float64, centre float64) (alias float64) {
+// place sets the nodes and the standard deviations, and returns a bound on the aliases.
+func (t *softmaxWork) place(m, v []float64, center float64) (alias float64) {
 	l := t.level
 	s, low := grown(&t.s, len(m)), grown(&t.exps, len(m))
 	q, normal := 0.0, 0.0
 	for c, x := range m {
 		s[c] = math.Sqrt(v[c])
-		low[c] = x - centre - l.reach*s[c]
-		theta := min(1, l.reach/s[c]) // E e^{θ(s−u)} is tol there
-		normal = max(normal, x-centre+0.5*theta*v[c]+l.log/theta)
+		low[c] = x - center - l.reach*s[c]
+		theta := min(1, l.reach/s[c]) // E e^{θ(s−u)} is tol at u
+		normal = max(normal, x-center+0.5*theta*v[c]+l.log/theta)
 		q += 1 / v[c]
 		if s[c] <= l.most[softmaxNodes] {
 			q = math.Inf(1)
 		}
 	}
 	t.lo = logSumExp(low) - l.far
-	// Beyond the end 1 − F, or what its series leaves, is less than tol. Where variances are small,
-	// the greatest bounds them all.
+	// Beyond the end, 1 − F or the remainder of its series is less than tol. If all variances are
+	// small, the largest bounds them all.
 	end, factorial := normal+math.Log(float64(len(m))), 0.0
 	t.terms = 0
 	most, total := slices.Max(v), 0.0
@@ -317,7 +324,7 @@ func (t *softmaxWork) place(m, v []float64, centre float64) (alias float64) {
 		factorial += math.Log(a)
 		if j == 1 || !alike {
 			for c, x := range m {
-				low[c] = x - centre + 0.5*a*v[c]
+				low[c] = x - center + 0.5*a*v[c]
 			}
 			total = logSumExp(low)
 		} else {
@@ -329,7 +336,7 @@ func (t *softmaxWork) place(m, v []float64, centre float64) (alias float64) {
 	}
 	omega := l.omega
 	if alias = l.alias; !math.IsInf(q, 1) {
-		// ω²/2q + πω/2 ≥ πω₀/2
+		// ensures ω²/2q + πω/2 ≥ πω₀/2
 		b := math.Pi * l.omega
 		omega = b / (math.Pi/2 + math.Sqrt(math.Pi*math.Pi/4+b/q))
 		alias = softmaxAlias(omega, q)
@@ -343,9 +350,10 @@ func (t *softmaxWork) place(m, v []float64, centre float64) (alias float64) {
 	return alias
 }
 
-// widen takes the steps to the end that there are nodes for, and gives scores that they would miss
-// a standard deviation of √K of them. It returns a bound of what that and the aliases change in E
-// L, and the end. As log Σ exp moves by no more than the scores do, E max_c |√K h z_c| is one.
+// widen stretches the steps such that the available nodes reach the end. Because such steps would
+// miss narrow scores, it also widens all scores by a standard deviation of √K steps. It returns a
+// bound on the resulting change of E L, including the aliases, and the new end. Because log Σ exp
+// changes by at most the largest change of a score, E max_c |√K h z_c| is such a bound.
 func (t *softmaxWork) widen(end, normal, most float64) (off, newEnd float64) {
 	classes := float64(len(t.s))
 	wide := math.Sqrt(classes) * (end - t.lo) / most
@@ -362,7 +370,7 @@ func (t *softmaxWork) widen(end, normal, most float64) (off, newEnd float64) {
 	return softmaxAlias(2*math.Pi/t.h, q) + wide*math.Sqrt(2*math.Log(2*classes)), end
 }
 
-// logSumExp returns log Σ e^x, and changes x.
+// logSumExp returns log Σ e^x. It overwrites x.
 func logSumExp(x []float64) float64 {
 	most := slices.Max(x)
 	if most > math.MaxFloat64 {
@@ -379,8 +387,8 @@ func logSumExp(x []float64) float64 {
 	return most + math.Log(sum)
 }
 
-// byRule stores the parts of class c, of that mean relative to the greatest, by a Gauss–Hermite
-// rule, and returns a bound of its error in E L. Last is e^{−nh}.
+// byRule computes Φ_c and its derivatives for class c by a Gauss-Hermite rule, and returns a
+// bound on its error in E L. The mean m is relative to the largest mean, and last is e^{−nh}.
 func (t *softmaxWork) byRule(c int, m, s, last float64) (off float64) {
 	nodes := 1
 	for s > t.level.most[nodes] {
@@ -422,7 +430,7 @@ func (t *softmaxWork) byRule(c int, m, s, last float64) (off float64) {
 	return off
 }
 
-// multiply makes the product of the series one of a too.
+// multiply multiplies the product of the series by a.
 func (t *softmaxWork) multiply(a *[softmaxTerms + 1]float64) {
 	for j := t.terms; j > 0; j-- {
 		for i := 1; i <= j; i++ {
@@ -431,8 +439,8 @@ func (t *softmaxWork) multiply(a *[softmaxTerms + 1]float64) {
 	}
 }
 
-// byBump is byRule by a normal distribution function and a bump, where the standard deviation is
-// no small one, but it returns a bound of the error of Φ.
+// byBump is like byRule, but uses a normal distribution function and a bump because the standard
+// deviation is not small. It returns a bound on the error of Φ.
 func (t *softmaxWork) byBump(c int, m, v, s, size float64) (off float64) {
 	l := t.level
 	a := &t.series[c]
@@ -449,7 +457,7 @@ func (t *softmaxWork) byBump(c int, m, v, s, size float64) (off float64) {
 	is, both := 1/s, 1/math.Sqrt(v+bumpSD*bumpSD)
 	step, reach := l.step*is, (l.reach+0.7)*s
 	x0 := max(t.lo-m, -1e300)
-	// row returns an even row of the bump that is next to x.
+	// row returns the index of an even row of the bump next to x.
 	row := func(x float64) int {
 		return 2 * int(min(max((x-bumpLeast)/(2*l.step), 0), float64(len(l.bump)/2)))
 	}
@@ -457,7 +465,7 @@ func (t *softmaxWork) byBump(c int, m, v, s, size float64) (off float64) {
 		first := bumpLeast + l.step*float64(row(x0+t.h*float64(b)-reach))
 		d, w, r := (x0+t.h*float64(b)-first)*is, (*[8]float64)(wr[2*b:]), (*[8]float64)(wr[2*b+8:])
 		for i := range w {
-			y := min(d+t.h*is*float64(i), 38) // beyond, the density is 0
+			y := min(d+t.h*is*float64(i), 38) // the density is 0 beyond 38
 			w[i], r[i] = -0.5*y*y, (y-0.5*step)*step
 		}
 	}
@@ -483,11 +491,11 @@ func (t *softmaxWork) byBump(c int, m, v, s, size float64) (off float64) {
 	t.wide[0] *= f[0]
 	t.wide[1] *= f[1]
 	fma.Quotients(t.prod, f, q1, q2)
-	// what is cut off of a window and of the table, and the even steps
+	// This adds the parts outside of the window and of the table, and the error of equal steps.
 	return 0.01*l.tol + l.off*is*math.Exp(0.5*bumpHeight*bumpHeight*is*is)
 }
 
-// over returns the series of F/Φ_c, c being of coefficients a.
+// over returns the series of F/Φ_c, where a holds the coefficients of Φ_c.
 func (t *softmaxWork) over(a *[softmaxTerms + 1]float64) (r [softmaxTerms + 1]float64) {
 	for j := range t.terms {
 		r[j] = t.whole[j]
@@ -498,7 +506,7 @@ func (t *softmaxWork) over(a *[softmaxTerms + 1]float64) (r [softmaxTerms + 1]fl
 	return r
 }
 
-// tails returns what E π_c and E π_c² have beyond the last node.
+// tails returns the parts of E π_c and E π_c² beyond the last node.
 func (t *softmaxWork) tails(c int) (p, p2 float64) {
 	if t.terms < 2 {
 		return 0, 0
@@ -519,14 +527,14 @@ func (t *softmaxWork) tails(c int) (p, p2 float64) {
 	return p, p2
 }
 
-// crossTail returns what E π_cπ_e has beyond the last node.
+// crossTail returns the part of E π_cπ_e beyond the last node.
 func (t *softmaxWork) crossTail(c, e int) (p float64) {
 	if t.terms < 3 {
 		return 0
 	}
 	a, b := &t.series[c], &t.series[e]
 	rest := t.over(a)
-	for j := range t.terms { // over b too
+	for j := range t.terms { // divides by b as well
 		for i := 1; i <= j; i++ {
 			rest[j] -= b[i] * rest[j-i]
 		}
@@ -545,11 +553,12 @@ func (t *softmaxWork) crossTail(c, e int) (p float64) {
 	return p
 }
 
-// left bounds what E L has of F left of the first node. There each Φ of a rule falls at least like
-// exp(−e^{−u}x) for the least node x, and those of normals are log-concave.
+// left bounds the part of E L left of the first node. There, each Φ from a rule falls at least
+// like exp(−e^{−u}x) with the smallest node x, and each Φ of a normal distribution is
+// log-concave.
 func (t *softmaxWork) left() float64 {
 	ratio := 1.0
-	if t.least > 0 { // else e^h may be infinite
+	if t.least > 0 { // otherwise e^h may be infinite
 		ratio = math.Exp(-math.Expm1(t.h) * t.least)
 	}
 	if t.wide[1] > t.wide[0] {
@@ -561,14 +570,14 @@ func (t *softmaxWork) left() float64 {
 	return 0
 }
 
-// right bounds what E L has beyond the last node and its series lack: E X^J e^{−Ju}/J!, or E Σ_c
-// e^{θ(s_c − u)} for a θ ≤ 1 that is best for each class.
-func (t *softmaxWork) right(m, v []float64, centre float64) (sum float64) {
+// right bounds the part of E L beyond the last node that its series lacks. The bound is E X^J
+// e^{−Ju}/J!, or E Σ_c e^{θ(s_c − u)} with the best θ ≤ 1 for each class.
+func (t *softmaxWork) right(m, v []float64, center float64) (sum float64) {
 	if t.terms > 0 {
 		return t.whole[t.terms] * t.sums[t.terms]
 	}
 	for c, x := range m {
-		d := t.lo + t.h*float64(t.nodes) - (x - centre)
+		d := t.lo + t.h*float64(t.nodes) - (x - center)
 		theta := min(1, d/v[c])
 		sum += math.Exp(theta*(0.5*theta*v[c]-d)) * t.h / -math.Expm1(-theta*t.h)
 	}

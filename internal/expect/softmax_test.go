@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// softmaxRandom returns K classes with standard deviations about sd.
+// softmaxRandom returns means and variances of k scores with standard deviations about sd.
 func softmaxRandom(rng *rand.Rand, k int, sd float64) (m, v []float64) {
 	m, v = make([]float64, k), make([]float64, k)
 	for i := range m {
@@ -61,7 +61,7 @@ func TestSoftmaxReference(t *testing.T) {
 	}
 }
 
-// Two classes are the logistic of a difference.
+// TestSoftmaxTwo checks that two classes agree with the logistic function of the difference.
 func TestSoftmaxTwo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -82,7 +82,7 @@ func TestSoftmaxTwo(t *testing.T) {
 	}
 }
 
-// Three classes by a product of Gauss–Hermite rules.
+// TestSoftmaxThree compares three classes with a product of Gauss-Hermite rules.
 func TestSoftmaxThree(t *testing.T) {
 	rng, rule := rand.New(rand.NewPCG(3, 4)), Hermite(48)
 	pi, cross, want := make([]float64, 3), make([]float64, 9), make([]float64, 9)
@@ -123,7 +123,7 @@ func TestSoftmaxThree(t *testing.T) {
 	}
 }
 
-// Finer steps, and any number of classes, give the same.
+// TestSoftmaxFiner compares results with finer steps, for 2 to 50 classes.
 func TestSoftmaxFiner(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, sd := range []float64{0.005, 0.02, 0.05, 0.1, 0.3, 0.45, 0.5, 0.7, 1, 1.9, 3, 5, 10} {
@@ -153,7 +153,7 @@ func TestSoftmaxFiner(t *testing.T) {
 	}
 }
 
-// The bound holds at every tolerance, of which the results are within.
+// TestSoftmaxWithin checks that the results are within the bound at every tolerance.
 func TestSoftmaxWithin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, tol := range []float64{1e-3, 1e-4, 1e-6, 1e-8, 1e-11} {
@@ -182,7 +182,8 @@ func TestSoftmaxWithin(t *testing.T) {
 	}
 }
 
-// Limits: a point mass, scores far apart, and variances that a double only just holds.
+// TestSoftmaxLimits checks a point mass, scores far apart, and variances close to the largest
+// float64.
 func TestSoftmaxLimits(t *testing.T) {
 	for _, c := range [][2][]float64{
 		{{1, 2, 3}, {0, 0, 0}},
@@ -213,7 +214,8 @@ func TestSoftmaxLimits(t *testing.T) {
 	}
 }
 
-// Whatever the scores, a call ends after some nodes, and its bound is a number.
+// TestSoftmaxEnds checks that every call stops after a limited number of nodes, even for extreme
+// scores, and that its bound is a number.
 func TestSoftmaxEnds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	var w softmaxWork
@@ -290,11 +292,11 @@ func BenchmarkSoftmaxExpect(b *testing.B) {
 	}
 }
 
-// TestSoftmaxFar checks scores whose standard deviations are from 1 to 1e6 at once, which even
-// steps of the widest would miss: of such scores the largest is what softmax finds.
+// TestSoftmaxFar checks scores whose standard deviations range from 1 to 1e6. Equal steps for the
+// widest score would miss the others. With such scores, softmax picks the largest.
 func TestSoftmaxFar(t *testing.T) {
 	const wide = 1e6
-	phi := 0.5 * math.Erfc(-1/math.Sqrt2) // of 1
+	phi := 0.5 * math.Erfc(-1/math.Sqrt2) // Φ(1)
 	density := math.Exp(-0.5) / math.Sqrt(2*math.Pi)
 	for _, c := range []struct {
 		m, v        []float64
@@ -316,7 +318,7 @@ func TestSoftmaxFar(t *testing.T) {
 		if d2[0] < 0 || d2[0] > pi[0]*(1-pi[0]) {
 			t.Errorf("%v, %v: E π(1−π) is %v", c.m, c.v, d2)
 		}
-		// E log Σ exp is between E max and that plus log 2.
+		// E log Σ exp is between E max and E max + log 2.
 		if !math.IsNaN(c.most) && !(lse-c.most > -bound && lse-c.most < bound+math.Ln2) ||
 			!(bound < 1e-4*wide) {
 			t.Errorf("%v, %v: %v ± %v, want %v", c.m, c.v, lse, bound, c.most)
@@ -324,7 +326,8 @@ func TestSoftmaxFar(t *testing.T) {
 	}
 }
 
-// At a point the expectations are the products of π, whatever was asked for before.
+// TestSoftmaxCrossPoint checks that the expectations at a point mass are products of π,
+// independent of earlier calls.
 func TestSoftmaxCrossPoint(t *testing.T) {
 	m := []float64{0.3, -1, 2, 0, 0.5}
 	pi, cross := make([]float64, 5), make([]float64, 25)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
 )
@@ -109,8 +110,18 @@ func (f *product) Valid(eta []float64) bool {
 // Mean stores the mean parameters of all parts in dst.
 func (f *product) Mean(dst, eta []float64) { f.MeanOn(1, dst, eta) }
 
-// MeanOn is like Mean, but uses several goroutines within parts that allow it.
+// MeanOn is like Mean, but uses several goroutines. Workers take whole parts if each worker gets
+// several, and share every part otherwise.
 func (f *product) MeanOn(workers int, dst, eta []float64) {
+	if workers > 1 && len(f.parts) >= severalParts*workers && len(eta) > DigammasShared {
+		if from := f.shares(); from != nil {
+			parallel.For(len(f.parts), 1, workers, func(_, k, _ int) {
+				i, j := from[k], from[k]+f.parts[k].NumParams()
+				f.parts[k].(sharedFamily).MeanOn(1, dst[i:j], eta[i:j])
+			})
+			return
+		}
+	}
 	f.each(func(_ int, g Family, _, i, j int) {
 		if s, ok := g.(sharedFamily); ok {
 			s.MeanOn(workers, dst[i:j], eta[i:j])
@@ -118,6 +129,23 @@ func (f *product) MeanOn(workers int, dst, eta []float64) {
 			g.Mean(dst[i:j], eta[i:j])
 		}
 	})
+}
+
+// severalParts is the number of parts per worker from which on workers take whole parts.
+const severalParts = 3
+
+// shares returns the index at which the parameters of each part begin. It returns nil if a part is
+// not a sharedFamily, because other families may not be safe for concurrent use.
+func (f *product) shares() []int {
+	from := make([]int, len(f.parts))
+	f.each(func(k int, g Family, _, i, _ int) {
+		if _, ok := g.(sharedFamily); !ok {
+			from = nil
+		} else if from != nil {
+			from[k] = i
+		}
+	})
+	return from
 }
 
 // Fisher stores ∇²A(η) in dst, which is block diagonal.

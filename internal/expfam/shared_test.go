@@ -112,9 +112,14 @@ func TestSharedMean(t *testing.T) {
 		parts, eta = append(parts, expfam.DirichletFamily{K: n}), append(eta, alpha(n)...)
 	}
 	product := at(t, expfam.Product(parts), eta...)
+	parts, eta = nil, nil
+	for k := range 13 { // several for each of up to four workers
+		parts, eta = append(parts, expfam.DirichletFamily{K: 200 + k}), append(eta, alpha(200+k)...)
+	}
+	many := at(t, expfam.Product(parts), eta...)
 	for name, q := range map[string]*expfam.Member{"Dirichlet": dirichlet(
 		3*expfam.DigammasShared + 1),
-		"product": product} {
+		"product": product, "product of many": many} {
 		f, ok := q.F.(sharedMean)
 		if !ok {
 			t.Fatalf("%s does not share", name)

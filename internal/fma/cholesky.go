@@ -3,8 +3,8 @@ package fma
 import "math"
 
 // Cholesky replaces the lower triangle of A by L with A = LLᵀ. It reports whether A is positive
-// definite and finite, and whether the computation was completed. The rows of A lie in memory one
-// after the other. The other triangle is not read.
+// definite and finite and the computation completed. The rows of A must be contiguous. It does
+// not read the upper triangle.
 func Cholesky(r Run, a Matrix) bool {
 	shapes(a.Rows == a.Cols && a.Col == 1)
 	n := a.Rows
@@ -30,11 +30,11 @@ func Cholesky(r Run, a Matrix) bool {
 	return true
 }
 
-// factor is Cholesky for at most Block rows, of which it leaves the triangle in w.t.
+// factor is like Cholesky, for at most Block rows. It leaves the packed triangle in w.t.
 func (w *work) factor(a Matrix) bool {
 	n := a.Rows
 	height := up(n, rows)
-	// rows i … i+columns−1 of A as the columns of a panel
+	// group returns rows i … i+columns−1 of A as the columns of a panel
 	group := func(i int) []float64 { return w.x[i*height:] }
 	w.x = room(w.x, up(n, columns)*height)
 	w.t.resize(n)
@@ -71,8 +71,8 @@ func (w *work) factor(a Matrix) bool {
 	return true
 }
 
-// diagonal factorises the tile of rows from row j on: d becomes its part of L, where own[lane:] has
-// its rows as columns and left what lies left of it.
+// diagonal factorizes the tile of rows that starts at row j, and stores its part of L in d. The
+// columns of own[lane:] hold the rows of the tile, and left holds the part of L left of the tile.
 func (w *work) diagonal(j int, left, d, own []float64, lane, h int) bool {
 	clear(w.tile[:])
 	pathGemm(j, left, own, w.tile[:], 0, columns, 1)

@@ -2,32 +2,32 @@ package fma
 
 import "math"
 
-// Exp replaces every x by e^x, within a unit in the last place. With n the integer next to
-// x/log 2 it is 2ⁿe^r, |r| ≤ ½ log 2, and e^r = 1 + r + r²p(r), p being the
-// minimax polynomial of degree 9 of the relative error, 4e-18.
+// Exp replaces each x by e^x, with an error of at most one unit in the last place. With the
+// integer n nearest to x/log 2, it computes 2ⁿe^r with |r| ≤ ½ log 2. There e^r = 1 + r + r²p(r),
+// where p is the polynomial of degree 9 that minimizes the largest relative error, 4e-18.
 func Exp(x []float64) { pathExp(x) }
 
-// Log1p replaces every x by log(1 + x), within a unit in the last place. With 1 + x = 2ᵏ(1 + f),
-// ½√2 ≤ 1 + f < √2, it is k log 2 + 2 artanh s, s = f/(2+f), and the rounding of 1 + x is made
-// good; the polynomial is that of FreeBSD's log1p (Ng, 1993).
+// Log1p replaces each x by log(1 + x), with an error of at most one unit in the last place. With
+// 1 + x = 2ᵏ(1 + f) and ½√2 ≤ 1 + f < √2, it computes k log 2 + 2 artanh s for s = f/(2+f), and
+// corrects the rounding of 1 + x. The polynomial comes from log1p of FreeBSD (Ng 1993).
 func Log1p(x []float64) { pathLog1p(x) }
 
-// What Exp and Log1p are made of.
+// These are the constants of Exp and Log1p.
 const (
-	expLeast, expMost = -746, 710 // beyond, e^x is 0 or +Inf
-	// adding it leaves the nearest integer in the low bits
+	expLeast, expMost = -746, 710 // e^x is 0 or +Inf beyond these
+	// adding expMagic leaves the nearest integer in the low bits
 	expMagic  = 0x1.8p52
-	logTwo    = math.Ln2              // rounded,
-	logTwoLow = 0x1.abc9e3b39803fp-56 // and the rest
+	logTwo    = math.Ln2              // rounded
+	logTwoLow = 0x1.abc9e3b39803fp-56 // log 2 minus logTwo
 	logE      = math.Log2E
 
-	exponent   = 52               // the first bit of it
-	exponentAt = 1023             // of 1
-	belowOne   = 0x3fe6a09e << 32 // ½√2, of which the lower half is 0
+	exponent   = 52               // position of the first exponent bit
+	exponentAt = 1023             // exponent of 1
+	belowOne   = 0x3fe6a09e << 32 // ½√2 with zeros in the lower half
 	oneBits    = exponentAt << exponent
-	integers   = 0x1p52          // numbers from here on are integers, and the low bits say which
-	log1pTiny  = 0x1p-54         // below, log(1 + x) is x
-	log1pHigh  = 0x1.62e42feep-1 // log 2, short enough for k·log1pHigh to be exact
+	integers   = 0x1p52          // all numbers from here on are integers, in their low bits
+	log1pTiny  = 0x1p-54         // log(1 + x) is x below this
+	log1pHigh  = 0x1.62e42feep-1 // log 2, short enough that k·log1pHigh is exact
 	log1pLow   = 0x1.a39ef35793c76p-33
 )
 
@@ -41,7 +41,7 @@ var (
 		1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01}
 )
 
-// exp is Exp.
+// exp implements Exp in Go.
 func exp(v []float64) {
 	for i, x := range v {
 		if x < expLeast {
@@ -58,7 +58,7 @@ func exp(v []float64) {
 			p = math.FMA(p, r, expPoly[k])
 		}
 		y := 1 + math.FMA(r*r, p, r)
-		// 2ⁿ in two factors, as it may be beyond the range of numbers.
+		// Multiply by 2ⁿ in two factors, because 2ⁿ may overflow.
 		n := int32(math.Float64bits(t))
 		half := n >> 1
 		y *= math.Float64frombits(uint64(half+exponentAt) << exponent)
@@ -67,11 +67,11 @@ func exp(v []float64) {
 	}
 }
 
-// log1p is Log1p.
+// log1p implements Log1p in Go.
 func log1p(v []float64) {
 	for i, x := range v {
 		u := 1 + x
-		// What the rounding of u has lost, as a part of u.
+		// c is the rounding error of u, relative to u.
 		back := u - 1
 		c := ((1 - (u - back)) + (x - back)) / u
 		bits := math.Float64bits(u) + (oneBits - belowOne)
@@ -87,7 +87,7 @@ func log1p(v []float64) {
 		p := &log1pPoly
 		odd := math.FMA(w, math.FMA(w, math.FMA(w, p[6], p[4]), p[2]), p[0])
 		even := math.FMA(w, math.FMA(w, p[5], p[3]), p[1])
-		half := float64(0.5 * f * f) // which is not to be fused with what follows
+		half := float64(0.5 * f * f) // must not be fused with later operations
 		y := math.FMA(s, half+math.FMA(w, even, float64(z*odd)), math.FMA(k, log1pLow, c))
 		y = math.FMA(k, log1pHigh, (y-half)+f)
 		switch {
@@ -95,7 +95,7 @@ func log1p(v []float64) {
 			y = x
 		case x == -1:
 			y = math.Inf(-1)
-		case !(x > -1): // NaN among them
+		case !(x > -1): // includes NaN
 			y = math.NaN()
 		}
 		v[i] = y

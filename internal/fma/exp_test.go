@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-const precision = 140 // bits of what results are compared with
+const precision = 140 // bits of the reference values
 
 func large(x float64) *big.Float { return new(big.Float).SetPrec(precision).SetFloat64(x) }
 
-// bigExp is e^x by its series at x/2¹⁶.
+// bigExp returns e^x by its series at x/2¹⁶.
 func bigExp(x float64) *big.Float {
 	const halvings = 16
 	r := new(big.Float).SetMantExp(large(x), -halvings)
@@ -27,26 +27,26 @@ func bigExp(x float64) *big.Float {
 	return sum
 }
 
-// bigLog1p is log(1+x) by one step of Newton's method from the result of package math, with the
-// next term.
+// bigLog1p returns log(1+x). It takes a step of Newton's method from the result of package math,
+// with the next term.
 func bigLog1p(x float64) *big.Float {
 	y := math.Log1p(x)
-	// log(1+x) = y + log(1+d), d = (1+x)e^−y − 1, which is a few units of 2⁻⁵³.
+	// log(1+x) = y + log(1+d) with d = (1+x)e^−y − 1, which is a few units of 2⁻⁵³.
 	d := new(big.Float).Mul(new(big.Float).Add(large(1), large(x)), bigExp(-y))
 	d.Sub(d, large(1))
 	second := new(big.Float).Mul(d, d)
 	return d.Sub(d, second.Quo(second, large(2))).Add(d, large(y))
 }
 
-// ulps is the distance of got from want in units in the last place of want, which are no less than
-// the least number.
+// ulps returns the error of got in units in the last place of want. A unit is at least the
+// smallest positive number.
 func ulps(got float64, want *big.Float) float64 {
 	unit := math.Ldexp(1, max(want.MantExp(nil)-53, -1074))
 	e, _ := new(big.Float).Sub(large(got), want).Float64()
 	return math.Abs(e) / unit
 }
 
-// elementary are Exp and Log1p: what they are compared with, and in which range of numbers.
+// elementary lists Exp and Log1p with their references and ranges.
 var elementary = []struct {
 	name  string
 	f     func(x []float64)
@@ -57,7 +57,7 @@ var elementary = []struct {
 	{"exp", Exp, bigExp, math.Exp, func(rng *rand.Rand) float64 {
 		switch rng.IntN(4) {
 		case 0:
-			return 1454*rng.Float64() - 745 // subnormal results among them
+			return 1454*rng.Float64() - 745 // includes subnormal results
 		case 1:
 			return math.Ldexp(rng.NormFloat64(), -rng.IntN(60))
 		case 2:
@@ -109,8 +109,8 @@ func TestElementary(t *testing.T) {
 	}
 }
 
-// TestElementaryEdges: what is no number, no finite one, too large, too small or has a sign that
-// matters.
+// TestElementaryEdges checks NaN, infinities, numbers that are too large or too small, and
+// numbers whose sign matters.
 func TestElementaryEdges(t *testing.T) {
 	edges := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(),
 		math.Float64frombits(0xfff8000000000001), 5e-324, -5e-324, 0x1p-1022, -0x1p-1022,
@@ -119,7 +119,7 @@ func TestElementaryEdges(t *testing.T) {
 		math.Nextafter(-1, 0), math.Nextafter(-1, -2), 0x1p52, 0x1p53, 0x1p1000}
 	paths(t, func(t *testing.T) {
 		for _, c := range elementary {
-			for n := 1; n < 10; n++ { // each in any lane, beside others
+			for n := 1; n < 10; n++ { // each number in any lane, next to others
 				for _, x := range edges {
 					for at := range n {
 						v := make([]float64, n)
@@ -133,7 +133,7 @@ func TestElementaryEdges(t *testing.T) {
 						}
 						for i, y := range v {
 							if i != at && y != c.plain(0) {
-								t.Fatalf("%s: %v beside %v", c.name, y, x)
+								t.Fatalf("%s: %v next to %v", c.name, y, x)
 							}
 						}
 					}
@@ -146,7 +146,7 @@ func TestElementaryEdges(t *testing.T) {
 	}
 }
 
-// TestElementarySame: the paths have the same bits, for whatever bits.
+// TestElementarySame checks that all paths have the same bits for random bit patterns.
 func TestElementarySame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, c := range elementary {
@@ -186,7 +186,7 @@ func BenchmarkElementary(b *testing.B) {
 	}
 }
 
-// TestSoftplusSame: the paths have the same bits, in any lane.
+// TestSoftplusSame checks that all paths have the same bits in every lane.
 func TestSoftplusSame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, n := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 203} {
@@ -221,7 +221,7 @@ func TestSoftplusSame(t *testing.T) {
 					same(t, "softplus by "+path, y, got[k])
 				}
 			}
-			for i, x := range m { // beside package math
+			for i, x := range m { // compare with package math
 				var y [3]float64
 				for _, r := range rule {
 					for _, eta := range [2]float64{x - s[i]*r[0], x + s[i]*r[0]} {

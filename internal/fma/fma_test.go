@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// paths calls f for each path that this processor has, by subtests that are not parallel.
+// paths calls f for each path that this processor has, in subtests that are not parallel.
 func paths(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	for _, path := range available() {
@@ -22,7 +22,7 @@ func paths(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// same reports the first number that differs in its bits; any NaN is as any other.
+// same reports the first number whose bits differ. All NaN count as equal.
 func same(t *testing.T, what string, got, want []float64) {
 	t.Helper()
 	for i, x := range got {
@@ -32,8 +32,8 @@ func same(t *testing.T, what string, got, want []float64) {
 	}
 }
 
-// layouts are views of a matrix of that size, each in memory of its own that is larger, with what
-// draws its numbers.
+// layouts returns views of an m×n matrix with different layouts, whose numbers come from draw.
+// They are parts of separate, larger slices.
 func layouts(rng *rand.Rand, m, n int, draw func() float64) []Matrix {
 	fill := func(n int) []float64 {
 		x := make([]float64, n)
@@ -52,7 +52,7 @@ func layouts(rng *rand.Rand, m, n int, draw func() float64) []Matrix {
 		by(n, m).reverse().T()}
 }
 
-// sum is the definition: blocks of fused sums, from 0 on.
+// sum computes the definition, which consists of blocks of fused sums, each starting at 0.
 func sum(alpha, c float64, a, b []float64) float64 {
 	for at := 0; at < len(a); at += Block {
 		s := 0.0
@@ -64,7 +64,7 @@ func sum(alpha, c float64, a, b []float64) float64 {
 	return c
 }
 
-// row returns a copy of k numbers of row i, from column j on.
+// row returns a copy of k numbers of row i, starting at column j.
 func (m Matrix) row(i, j, k int) []float64 {
 	x := make([]float64, k)
 	for p := range x {
@@ -110,8 +110,8 @@ func naiveGram(alpha float64, w []float64, a, c Matrix) {
 	}
 }
 
-// naiveSolve is forward substitution by the definition. Of row i of L it reads what is left of the
-// diagonal, and of column j of the solution what is below row from(j).
+// naiveSolve does forward substitution by the definition. It reads row i of L left of the
+// diagonal, and column j of the solution from row from(j) on.
 func naiveSolve(l, b Matrix, from func(j int) int) {
 	rows, column := l.all(), make([]float64, b.Rows)
 	for j := range b.Cols {
@@ -142,8 +142,8 @@ func naiveCholesky(a Matrix) bool {
 	return true
 }
 
-// shapesOf are shapes with each of 0 … 70 in each place, in short tests some of them, and some that
-// exceed a block.
+// shapesOf returns shapes with each of 0 … 70 in each place, and some shapes that exceed a block.
+// Short tests use only some of them.
 func shapesOf(rng *rand.Rand) [][3]int {
 	const most = 70
 	var s [][3]int
@@ -159,7 +159,7 @@ func shapesOf(rng *rand.Rand) [][3]int {
 		[3]int{200, 26, 3}, [3]int{3, 1025, 2})
 }
 
-// TestGemm: products, by every path, have the bits of three loops.
+// TestGemm checks that products have the bits of three nested loops on every path.
 func TestGemm(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
@@ -180,7 +180,7 @@ func TestGemm(t *testing.T) {
 	})
 }
 
-// TestSyrk: lower triangles of AAᵀ and XᵀWX, and nothing else.
+// TestSyrk checks the lower triangles of AAᵀ and XᵀWX, and that nothing else changes.
 func TestSyrk(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(2, 2))
@@ -204,8 +204,8 @@ func TestSyrk(t *testing.T) {
 	})
 }
 
-// triangular draws a lower triangular matrix in memory that is NaN above its diagonal, which
-// nothing may read.
+// triangular draws a lower triangular matrix. Its memory above the diagonal is NaN, because no
+// function may read it.
 func triangular(rng *rand.Rand, n int) Matrix {
 	l := layouts(rng, n, n, rng.NormFloat64)[2]
 	for i := range n {
@@ -223,10 +223,10 @@ func triangular(rng *rand.Rand, n int) Matrix {
 	return l
 }
 
-// whole is for matrices all of which are read.
+// whole makes naiveSolve read all rows of the solution.
 func whole(int) int { return 0 }
 
-// TestTrsm: solutions for both triangles and sides.
+// TestTrsm checks solutions for both triangles and both sides.
 func TestTrsm(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 3))
@@ -236,7 +236,7 @@ func TestTrsm(t *testing.T) {
 			for i, b := range layouts(rng, n, cols, rng.NormFloat64) {
 				for _, upper := range []bool{false, true} {
 					if testing.Short() && upper != (i%2 == 0) {
-						continue // one side for each layout
+						continue // each layout has only one valid side
 					}
 					want := clone(b)
 					if upper {
@@ -254,8 +254,8 @@ func TestTrsm(t *testing.T) {
 	})
 }
 
-// TestCholesky: factors and inverses have the bits of their definitions, and the upper triangle is
-// neither read nor written.
+// TestCholesky checks that factors and inverses have the bits of their definitions, and that the
+// upper triangle is neither read nor written.
 func TestCholesky(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 4))
@@ -302,7 +302,7 @@ func TestCholesky(t *testing.T) {
 			}
 			InvertLower(Run{}, inverse)
 			same(t, fmt.Sprintf("inverse of L, %d", n), inverse.Data, eye.Data)
-			// L⁻ᵀL⁻¹: the sum over k ≥ i of a block begins with the block of i.
+			// In L⁻ᵀL⁻¹, the sum over k ≥ i starts with the block that contains i.
 			for i := range n {
 				for j := range i + 1 {
 					at, x := i/Block*Block, make([]float64, n-i/Block*Block)
@@ -316,7 +316,8 @@ func TestCholesky(t *testing.T) {
 	})
 }
 
-// TestCholeskyRefuses what is not positive definite, wherever it is.
+// TestCholeskyRefuses checks that matrices are refused if they are not positive definite at any
+// element.
 func TestCholeskyRefuses(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		for _, n := range []int{1, 4, 13, 50, 270} {
@@ -336,7 +337,8 @@ func TestCholeskyRefuses(t *testing.T) {
 	})
 }
 
-// TestVectors: inner products and sums of vectors of every length from every place in memory.
+// TestVectors checks inner products and sums of vectors of every length, at every position in
+// memory.
 func TestVectors(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 5))
@@ -395,10 +397,13 @@ func TestVectors(t *testing.T) {
 				}
 				Gemv(-2, a, transposed, x, y)
 				same(t, fmt.Sprintf("gemv %d×%d, %v", m, n, transposed), y, want)
+				if !transposed {
+					testDots(t, a, x)
+				}
 			}
 		}
 	})
-	// The definition of dot, in other words.
+	// This repeats the definition of Dot in another form.
 	x := make([]float64, 39)
 	for i := range x {
 		x[i] = 1 / float64(i+1)
@@ -418,6 +423,46 @@ func TestVectors(t *testing.T) {
 	if got := Dot(x, x); got != want {
 		t.Errorf("dot %v, want %v", got, want)
 	}
+}
+
+// testDots compares the inner products of all rows of a with one at a time.
+func testDots(t *testing.T, a Matrix, x []float64) {
+	t.Helper()
+	dots, squares, got := make([]float64, a.Rows), make([]float64, a.Rows), make([]float64, a.Rows)
+	for i, row := range a.all() {
+		dots[i], squares[i] = dot(row, x), dotSquares(row, x)
+	}
+	Dots(got, a, x)
+	same(t, fmt.Sprintf("inner products of %d×%d", a.Rows, a.Cols), got, dots)
+	DotsSquares(got, a, x)
+	same(t, fmt.Sprintf("inner products of squares of %d×%d", a.Rows, a.Cols), got, squares)
+}
+
+// TestPackNarrow checks that panels of rows that are narrower than a panel end in zeros,
+// whether or not there are numbers after them in memory.
+func TestPackNarrow(t *testing.T) {
+	paths(t, func(t *testing.T) {
+		for w := 1; w <= columns; w++ {
+			for k := range 20 {
+				for gap := range 3 {
+					stride := w + gap
+					data := make([]float64, max(0, (k-1)*stride+w))
+					for i := range data {
+						data[i] = float64(i + 1)
+					}
+					got, want := make([]float64, k*columns), make([]float64, k*columns)
+					for i := range got {
+						got[i] = math.NaN()
+						if p, j := i/columns, i%columns; j < w {
+							want[i] = data[p*stride+j]
+						}
+					}
+					pack(got, Of(data, k, w, stride), k, columns)
+					same(t, fmt.Sprintf("%d rows of %d, %d apart", k, w, stride), got, want)
+				}
+			}
+		}
+	})
 }
 
 // TestNotFinite: NaN and infinities are passed on, and 0·NaN is NaN.
@@ -453,7 +498,7 @@ func TestNotFinite(t *testing.T) {
 	})
 }
 
-// TestWorkers: the same bits on any number of goroutines.
+// TestWorkers checks that the bits are the same on any number of goroutines.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -497,7 +542,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// TestHalt: once halted, nothing is done to the end.
+// TestHalt checks that no function completes after a halt.
 func TestHalt(t *testing.T) {
 	t.Parallel()
 	var h parallel.Halt
@@ -521,8 +566,8 @@ func TestHalt(t *testing.T) {
 	}
 }
 
-// TestRefuses matrices that share memory, shapes that do not go together, and matrices larger than
-// their data.
+// TestRefuses checks that functions refuse matrices that share memory, shapes that do not match,
+// and matrices larger than their data.
 func TestRefuses(t *testing.T) {
 	t.Parallel()
 	data := make([]float64, 100)
@@ -566,7 +611,7 @@ func TestRefuses(t *testing.T) {
 			f()
 		}()
 	}
-	// Parts side by side share a range of memory, and no number.
+	// Adjacent parts share a range of memory, but no number.
 	Gemm(Run{}, 1, m.Slice(0, 0, 4, 4), m.Slice(0, 4, 4, 4), m.Slice(4, 2, 4, 4))
 	Gemm(Run{}, 1, m.Slice(0, 0, 4, 4), m.Slice(5, 0, 4, 4), m.Slice(2, 4, 4, 4))
 	Gemm(Run{}, 1, m.Slice(0, 0, 4, 0), m.Slice(0, 0, 0, 4), m.Slice(0, 0, 4, 4))
@@ -577,8 +622,8 @@ type canceled struct{ context.Context }
 
 func (canceled) Err() error { return context.Canceled }
 
-// Transpose stores every element where it belongs, and none elsewhere, whatever the shapes and
-// strides.
+// TestTranspose checks that a transpose stores every element in its place, and none elsewhere,
+// for all shapes and strides.
 func TestTranspose(t *testing.T) {
 	for rows := range 11 {
 		for _, cols := range []int{0, 1, 3, 4, 5, 31, 32, 33, 70} {

@@ -2,7 +2,7 @@
 
 package fma
 
-// available are the paths that this processor has.
+// available returns the paths that this processor has.
 func available() []string {
 	switch {
 	case vectors512:
@@ -13,7 +13,7 @@ func available() []string {
 	return []string{"Go"}
 }
 
-// force chooses the path, and returns what takes the choice back.
+// force selects a path, and returns a function that restores the previous selection.
 func force(path string) func() {
 	was, was512 := vectors, vectors512
 	vectors, vectors512 = path != "Go", path == "AVX512"

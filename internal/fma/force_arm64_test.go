@@ -2,10 +2,10 @@
 
 package fma
 
-// available are the paths that this processor has.
+// available returns the paths that this processor has.
 func available() []string { return []string{"Go", "NEON"} }
 
-// force chooses the path, and returns what takes the choice back.
+// force selects a path, and returns a function that restores the previous selection.
 func force(path string) func() {
 	was := vectors
 	vectors = path != "Go"

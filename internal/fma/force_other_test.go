@@ -2,8 +2,8 @@
 
 package fma
 
-// available says that there is one path.
+// available returns the only path.
 func available() []string { return []string{"Go"} }
 
-// force has nothing to choose from.
+// force does nothing, because there is only one path.
 func force(string) func() { return func() {} }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzProducts compares all products and solutions of any shape and layout, with numbers that may
-// be of any size, with plain loops, by every path.
+// FuzzProducts compares products and solutions of any shape and layout with plain loops, on every
+// path. The numbers may have any size.
 func FuzzProducts(f *testing.F) {
 	f.Add(uint64(1), uint16(5), uint16(13), uint16(260), 1.0)
 	f.Add(uint64(2), uint16(70), uint16(3), uint16(0), 1e300)
@@ -38,7 +38,7 @@ func FuzzProducts(f *testing.F) {
 		spd := triangular(rng, rows)
 		want = clone(spd)
 		if ok := naiveCholesky(want); Cholesky(Run{}, spd) != ok {
-			t.Errorf("cholesky says %v", !ok)
+			t.Errorf("cholesky reports %v", !ok)
 		} else if ok {
 			same(t, "cholesky", spd.Data, want.Data)
 		}

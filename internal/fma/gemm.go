@@ -1,13 +1,14 @@
 package fma
 
-// Rows and columns that are packed at a time: blockRows·Block numbers stay in a cache of the second
-// level, which has 256 KB or more, and blockColumns·Block in one of the third.
+// These are the numbers of rows and columns that are packed at a time. blockRows·Block numbers
+// fit into a second-level cache of 256 KB or more, and blockColumns·Block numbers into a
+// third-level cache.
 const (
 	blockRows    = 96
 	blockColumns = 1008
 )
 
-// Gemm adds α·AB to C and reports whether it did so to the end. C may not share memory with A or B.
+// Gemm adds α·AB to C, and reports whether it completed. C must not share memory with A or B.
 func Gemm(r Run, alpha float64, a, b, c Matrix) bool {
 	shapes(a.Rows == c.Rows && b.Cols == c.Cols && a.Cols == b.Rows)
 	distinct(c, a, b)
@@ -24,32 +25,31 @@ func gemm(r Run, alpha float64, a, b, c Matrix) bool {
 	return product{alpha: alpha, a: a, b: b, c: c}.run(r)
 }
 
-// Syrk adds α·AAᵀ to the lower triangle of C and reports whether it did so to the end. C may not
-// share memory with A, and its rows lie in memory one after the other.
+// Syrk adds α·AAᵀ to the lower triangle of C, and reports whether it completed. C must not share
+// memory with A, and its rows must be contiguous.
 func Syrk(r Run, alpha float64, a, c Matrix) bool {
 	shapes(a.Rows == c.Rows && a.Rows == c.Cols && c.Col == 1)
 	distinct(c, a)
 	return product{alpha: alpha, a: a, b: a.T(), c: c, lower: true}.run(r)
 }
 
-// Gram adds Xᵀ diag(w) X to the lower triangle of C and reports whether it did so to the end. The
-// factors of a sum are x_ki and w_k·x_kj, rounded, for j ≤ i. C may not share memory with X, and
-// its rows lie in memory one after the other.
+// Gram adds Xᵀ diag(w) X to the lower triangle of C, and reports whether it completed. The
+// factors in a sum are x_ki and the rounded product w_k·x_kj, for j ≤ i. C must not share memory
+// with X, and its rows must be contiguous.
 func Gram(r Run, w []float64, x, c Matrix) bool {
 	shapes(x.Cols == c.Rows && x.Cols == c.Cols && c.Col == 1 && len(w) == x.Rows)
 	distinct(c, x)
 	return product{alpha: 1, a: x.T(), b: x, c: c, lower: true, weight: w}.run(r)
 }
 
-// product is C += α·AB, or α·A diag(weight) B, of which lower takes elements j ≤ i alone. The rows
-// of C are contiguous.
+// product represents C += α·AB, or α·A diag(weight) B. The rows of C are contiguous.
 type product struct {
 	alpha   float64
 	a, b, c Matrix
-	lower   bool      // and then B is Aᵀ
-	weight  []float64 // nil: 1
-	// A, of at most Block columns, has zeros below its diagonal, and the sums leave out tiles of
-	// them
+	lower   bool      // only elements j ≤ i; B is Aᵀ
+	weight  []float64 // nil means 1
+	// upper means that A has at most Block columns and zeros below its diagonal. The sums leave
+	// out tiles of zeros.
 	upper bool
 }
 
@@ -73,7 +73,7 @@ func (p product) run(r Run) bool {
 	return p.part(r, 0, p.c.Rows)
 }
 
-// part is run for rows lo … hi−1.
+// part computes rows lo … hi−1 of run.
 func (p product) part(r Run, lo, hi int) bool {
 	w := pool.Get().(*work)
 	defer pool.Put(w)
@@ -117,7 +117,8 @@ func (p product) part(r Run, lo, hi int) bool {
 	return true
 }
 
-// tiles adds the product of the panels in left and right to the m×n part of C from (row, col) on.
+// tiles adds the product of the panels in left and right to the m×n part of C that starts at
+// (row, col).
 func (p *product) tiles(w *work, left, right []float64, row, col, m, n, k int) {
 	high, wide := rows, columns
 	if vectors512 {
@@ -141,7 +142,7 @@ func (p *product) tiles(w *work, left, right []float64, row, col, m, n, k int) {
 	}
 }
 
-// tile adds the product of two panels to the h×wide part of C from (first, from) on.
+// tile adds the product of two panels to the h×wide part of C that starts at (first, from).
 func (p *product) tile(w *work, k int, a, b []float64, first, from, h, wide int) {
 	if p.lower && first+h <= from {
 		return
@@ -157,7 +158,8 @@ func (p *product) tile(w *work, k int, a, b []float64, first, from, h, wide int)
 	}
 }
 
-// edge is one tile of which the product has only h×wide elements or the lower triangle.
+// edge is like tile, for a tile at the edge of C or on its diagonal. The product has only h×wide
+// elements, or only its lower triangle counts.
 func (p *product) edge(w *work, k int, a, b []float64, first, left, h, wide int) {
 	for out := range 2 {
 		for i := range h {

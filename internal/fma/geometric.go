@@ -2,15 +2,18 @@ package fma
 
 import "math"
 
-// Geometric returns the sums over three rows t_k of a table, k = 0, 1, 2, as long as each other,
+// Geometric returns sums over the three rows t_k of a table, k = 0, 1, 2, which have equal
+// lengths,
 //
-//	Σ_i w_i t_k[up+i] + (−1)ᵏ Σ_i w′_i t_k[down+i],   0 ≤ i < 4n,
+//	Σ_i w_i t_k[up+i] + (−1)ᵏ Σ_i w′_i t_k[down+i],   0 ≤ i < 4n.
 //
-// under weights whose ratios are in geometric progression, as those of a Gaussian at equal
-// distances are. The first four of either kind and their ratios to the next four are in w and r,
-// those with a prime last; each four ratios are q times the four before. There are four partial
-// sums of either kind, fused, of which the i-th term goes to number i mod 4; both kinds are added,
-// and then (s_0 + s_2) + (s_1 + s_3). It panics if a row is too short.
+// The ratios of the weights form a geometric progression, like the ratios of Gaussian densities
+// at equally spaced points. The slices w and r hold the first four w_i and their ratios to the
+// next four, and then the same for w′. Each group of four ratios is q times the previous group.
+//
+// Each sum has four fused partial sums, where term i goes to number i mod 4. Geometric adds the
+// partial sums of both kinds, and then returns (s_0 + s_2) + (s_1 + s_3). It panics if a row is
+// too short. Package expect calls it for the logit.
 func Geometric(n int, w, r *[8]float64, q float64, table []float64, up,
 	down int) (sums [3]float64) {
 	wide := len(table) / 3
@@ -21,7 +24,7 @@ func Geometric(n int, w, r *[8]float64, q float64, table []float64, up,
 	return sums
 }
 
-// geometric is Geometric.
+// geometric implements Geometric in Go.
 func geometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int,
 	sums *[3]float64) {
 	var s [3][8]float64

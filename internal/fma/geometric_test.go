@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestGeometric: the sums are those of weights that are exponentials, and the paths have the same
+// TestGeometric checks sums with weights that are exponentials, and that all paths have the same
 // bits.
 func TestGeometric(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
@@ -17,7 +17,7 @@ func TestGeometric(t *testing.T) {
 			table[i] = rng.NormFloat64()
 		}
 		up, down := rng.IntN(wide-4*n+1), rng.IntN(wide-4*n+1)
-		// ±i is at the weight e^(∓bi − ci²), from i = 0 on.
+		// the weight at ±i is e^(∓bi − ci²), for i from 0 on
 		b, c := rng.NormFloat64(), 0.1*rng.Float64()
 		weight := func(i, side int) float64 {
 			x := float64(i)

@@ -7,8 +7,9 @@ import (
 	"unsafe"
 )
 
-// guarded returns n numbers with memory on both sides that faults when it is read or written: at
-// once before the first where front, or else behind the last.
+// guarded returns n numbers between two pages of memory that fault if they are read or written.
+// The numbers directly follow the first page if front is true, and otherwise directly precede the
+// second.
 func guarded(t *testing.T, n int, front bool) []float64 {
 	t.Helper()
 	page := syscall.Getpagesize()
@@ -38,7 +39,7 @@ func guarded(t *testing.T, n int, front bool) []float64 {
 	return unsafe.Slice((*float64)(unsafe.Pointer(&mem[at])), n)
 }
 
-// TestGuard: nothing is read or written beyond a matrix.
+// TestGuard checks that nothing outside of a matrix is read or written.
 func TestGuard(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	sizes := []int{1, 3, 4, 5, 11, 12, 13, 16, 24, 25, 48, 61}
@@ -105,7 +106,7 @@ func TestGuard(t *testing.T) {
 				}
 				Bell(make([][3]float64, 2), &eight, &eight, 1, &eight, &eight, &eight)
 				Geometric(n/4, &eight, &eight, 1, guarded(t, 3*n, front), n%4, 0)
-				// a row of all columns, and one of the last
+				// one row has all columns, and the other only the last column
 				for _, ones := range []bool{false, true} {
 					sp := Sparse{Cols: n, Ptr: []int{0, n, n + 1}, Ind: make([]int32, n+1),
 						Val: guarded(t, n+1, front)}

@@ -2,29 +2,31 @@ package fma
 
 import "math"
 
-// gumbelLeast is where e^x stops falling, so that 2ⁿ is one factor.
+// expFast returns e^gumbelLeast for smaller arguments, so that 2ⁿ is a single factor.
 const gumbelLeast = -690
 
-// gumbelPoly are the coefficients of p in e^r = 1 + r + r²p(r), |r| ≤ ½ log 2, to 1e-14.
+// gumbelPoly holds the coefficients of p in e^r = 1 + r + r²p(r) for |r| ≤ ½ log 2. Its error is
+// 1e-14.
 var gumbelPoly = [8]float64{
 	0x1.fffffffff13c3p-2, 0x1.5555555589fb1p-3, 0x1.5555557df57a8p-5, 0x1.1111108e18dd2p-7,
 	0x1.6c163bdae7f73p-10, 0x1.a01b73a6fce4bp-13, 0x1.a16e44c113d04p-16, 0x1.71017b7eda279p-19,
 }
 
-// Gumbel stores, at each of the e ≥ 0, the sums over the nodes (x, w) of a rule
+// Gumbel stores sums over the nodes (x, w) of a rule, x ≥ 0, for each e ≥ 0:
 //
-//	f0 = Σ w g   f1 = Σ w g ex   f2 = Σ w g (ex)²,   g = exp(−ex),
+//	f0 = Σ w g   f1 = Σ w g ex   f2 = Σ w g (ex)²,   g = exp(−ex).
 //
-// for x ≥ 0: with e = e^−u they are the mixture of the distribution functions of Gumbel variables
-// about log x, and what its derivatives are made of. Relative to their size they are right to
-// 2e-14, but exp(−ex) is e^−690 at the least. The lengths are multiples of 8, or it panics.
+// With e = e^−u, f0 is a mixture of distribution functions of Gumbel variables about log x, and
+// its derivatives follow from f1 and f2. The relative error is 2e-14, except that exp(−ex) is
+// never below e^−690. It panics if the length is not a multiple of 8. Package expect calls it and
+// the other functions of this file for softmax models.
 func Gumbel(rule [][2]float64, e, f0, f1, f2 []float64) {
 	n := len(e)
 	shapes(n%8 == 0)
 	pathGumbel(rule, e, f0[:n], f1[:n], f2[:n])
 }
 
-// gumbel is Gumbel.
+// gumbel implements Gumbel in Go.
 func gumbel(rule [][2]float64, e, f0, f1, f2 []float64) {
 	for i, a := range e {
 		var y0, y1, y2 float64
@@ -40,7 +42,7 @@ func gumbel(rule [][2]float64, e, f0, f1, f2 []float64) {
 	}
 }
 
-// expFast returns e^x for x ≤ 0, but e^gumbelLeast at the least.
+// expFast returns e^x for x ≤ 0, or e^gumbelLeast if that is larger.
 func expFast(x float64) float64 {
 	if x < gumbelLeast {
 		x = gumbelLeast
@@ -55,24 +57,25 @@ func expFast(x float64) float64 {
 	return math.Float64frombits(math.Float64bits(g) + math.Float64bits(t)<<exponent)
 }
 
-// Bell stores, in the 8 lanes i, the sums over the rows j of a table, of which there is an even
-// number,
+// Bell stores, in each of the 8 lanes i, sums over the rows j of a table with an even number of
+// rows,
 //
-//	f_k[i] = Σ_j w_i r_iʲ q^(j(j−1)/2) t_j[k],   k = 0, 1, 2:
+//	f_k[i] = Σ_j w_i r_iʲ q^(j(j−1)/2) t_j[k],   k = 0, 1, 2.
 //
-// the weights are Gaussian densities at equal distances. Even and odd rows have sums of their own,
-// which are added last.
+// The weights are Gaussian densities at equally spaced points. Even and odd rows have separate
+// sums, which are added at the end.
 func Bell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64) {
 	shapes(len(table)%2 == 0)
 	pathBell(table, w, r, q, f0, f1, f2)
 }
 
-// bell is Bell.
+// bell implements Bell in Go.
 func bell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64) {
 	qq := q * q
 	for i, a := range w {
 		var y, z [3]float64
-		// weights, and the ratios to those two rows further on
+		// a and b are the weights of two rows, and c and d their ratios to the weights two rows
+		// later
 		b, c := a*r[i], r[i]*r[i]*q
 		d := c * qq
 		for j := 0; j < len(table); j += 2 {
@@ -88,18 +91,18 @@ func bell(table [][3]float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float6
 	}
 }
 
-// quotientLeast is the least divisor of Quotients.
+// quotientLeast is the smallest divisor of Quotients.
 const quotientLeast = 0x1p-960
 
-// Quotients multiplies p by f0, and divides f1 and f2 by it, but by quotientLeast at the least. The
-// lengths are multiples of 8, or it panics.
+// Quotients multiplies p by f0 and divides f1 and f2 by f0, where an f0 below quotientLeast
+// counts as quotientLeast. It panics if the length is not a multiple of 8.
 func Quotients(p, f0, f1, f2 []float64) {
 	n := len(p)
 	shapes(n%8 == 0)
 	pathQuotients(p, f0[:n], f1[:n], f2[:n])
 }
 
-// quotients is Quotients.
+// quotients implements Quotients in Go.
 func quotients(p, f0, f1, f2 []float64) {
 	for i, y := range f0 {
 		if y < quotientLeast {
@@ -112,8 +115,8 @@ func quotients(p, f0, f1, f2 []float64) {
 	}
 }
 
-// normalCentre and normalPoly give the normal tail: N(−t) = e^{−t²/2} p((t − c)/(t + c)), t ≥ 0, of
-// an error of 4e-16 but for that of the exponential.
+// normalCentre c and normalPoly p give the normal tail N(−t) = e^{−t²/2} p((t − c)/(t + c)) for t
+// ≥ 0. The error is 4e-16, in addition to the error of the exponential.
 const normalCentre = 3
 
 var normalPoly = [16]float64{
@@ -123,15 +126,15 @@ var normalPoly = [16]float64{
 	-0x1.0397f35c67138p-19, 0x1.1e2a4aaa68f23p-19, 0x1.1e9c359ac0500p-20, 0x1.666a04d511a25p-23,
 }
 
-// AddNormal adds the normal distribution function at x to f, to 6e-15, and makes 0 of what is less.
-// The lengths are multiples of 8, or it panics.
+// AddNormal adds the normal distribution function at x to f, with an error of 6e-15, and replaces
+// negative results by 0. It panics if the length is not a multiple of 8.
 func AddNormal(f, x []float64) {
 	n := len(f)
 	shapes(n%8 == 0)
 	pathAddNormal(f, x[:n])
 }
 
-// addNormal is AddNormal.
+// addNormal implements AddNormal in Go.
 func addNormal(f, x []float64) {
 	for i, a := range x {
 		t := math.Abs(a)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestGumbelSame: the paths have the same bits, and are near package math.
+// TestGumbelSame checks that all paths have the same bits, and are close to package math.
 func TestGumbelSame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{0, 8, 16, 40} {
@@ -56,7 +56,8 @@ func TestGumbelSame(t *testing.T) {
 	}
 }
 
-// TestBellSame: the paths have the same bits, and the weights are Gaussian densities.
+// TestBellSame checks that all paths have the same bits, and that the weights are Gaussian
+// densities.
 func TestBellSame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, n := range []int{0, 2, 4, 32} {
@@ -96,7 +97,7 @@ func TestBellSame(t *testing.T) {
 	}
 }
 
-// TestAddNormalSame: the paths have the same bits, and the error is that of rounding.
+// TestAddNormalSame checks that all paths have the same bits, with only rounding errors.
 func TestAddNormalSame(t *testing.T) {
 	x := []float64{0, math.Copysign(0, -1), 1e-300, -40, 40, -1e200, 1e200, 37.7}
 	for y := -9.5; len(x)%8 != 0 || y < 9.5; y += 0.003 {

@@ -1,5 +1,7 @@
 package fma
 
+import "github.com/pgsvi/pgsvi/internal/parallel"
+
 // InvertLower replaces L by L⁻¹ and reports whether it did so to the end. The rows of L lie in
 // memory one after the other, and the other triangle is not read. The bits are those of Trsm for
 // the identity.
@@ -12,18 +14,15 @@ func InvertLower(r Run, l Matrix) bool {
 	}
 	w := pool.Get().(*work)
 	defer pool.Put(w)
+	w.x = room(w.x, Block*(n+Block)) // as much as the last rows take
 	for i := 0; i < n; i += Block {
 		if r.Halt.Stopped() {
 			return false
 		}
 		h := min(Block, n-i)
 		// −L_i·M of the rows M of L⁻¹ that are there, a block of columns at a time.
-		w.x = room(w.x, h*i+Block*Block)
 		row, diagonal := Of(w.x, h, i, max(1, i)), Of(w.x[h*i:], Block, Block, Block)
-		for j := 0; j < i; j += Block {
-			target := l.Slice(i, j, h, Block)
-			move(row.Slice(0, j, h, Block), target)
-		}
+		move(r, row, l.Slice(i, 0, h, i))
 		for j := 0; j < i; j += Block {
 			target, next := l.Slice(i, j, h, Block), j+Block
 			moveLower(diagonal, l.Slice(j, j, Block, Block), false)
@@ -43,8 +42,8 @@ func InvertLower(r Run, l Matrix) bool {
 	return true
 }
 
-// Invert replaces the lower triangle L by that of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹ and reports whether it did so to
-// the end. The rows of L lie in memory one after the other, and the other triangle is not read.
+// Invert replaces the lower triangle L by the lower triangle of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹, and reports
+// whether it completed. The rows of L must be contiguous. It does not read the upper triangle.
 func Invert(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	if l.Rows <= plainRows && !r.Halt.Stopped() {
@@ -54,22 +53,22 @@ func Invert(r Run, l Matrix) bool {
 	return InvertLower(r, l) && SquareLower(r, l)
 }
 
-// SquareLower replaces the lower triangle L by that of LᵀL and reports whether it did so to the
-// end. The rows of L lie in memory one after the other, and the other triangle is not read.
+// SquareLower replaces the lower triangle L by the lower triangle of LᵀL, and reports whether it
+// completed. The rows of L must be contiguous. It does not read the upper triangle.
 func SquareLower(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	w := pool.Get().(*work)
 	defer pool.Put(w)
 	n := l.Rows
+	w.x = room(w.x, min(Block, n)*(n+min(Block, n)))
 	for i := 0; i < n; i += Block {
 		if r.Halt.Stopped() {
 			return false
 		}
 		h, rest := min(Block, n-i), max(0, n-i-Block)
-		w.x = room(w.x, h*i+h*h)
 		row, diagonal := Of(w.x, h, i, max(1, i)), Of(w.x[h*i:], h, h, h)
 		left, own := l.Slice(i, 0, h, i), l.Slice(i, i, h, h)
-		move(row, left)
+		move(r, row, left)
 		moveLower(diagonal, own, true)
 		p := product{alpha: 1, a: diagonal.T(), b: diagonal, c: own, lower: true, upper: true}
 		if !p.run(r) || !gemm(r, 1, diagonal.T(), row, left) {
@@ -86,17 +85,30 @@ func SquareLower(r Run, l Matrix) bool {
 	return true
 }
 
+// movedRows is the number of rows that a goroutine moves at a time.
+const movedRows = 32
+
 // move copies src to dst and makes it 0.
-func move(dst, src Matrix) {
-	for i := range src.Rows {
+func move(r Run, dst, src Matrix) {
+	if workers := r.sharing(src.Rows * src.Cols); workers > 1 {
+		parallel.For(src.Rows, movedRows, workers,
+			func(_, lo, hi int) { moveRows(dst, src, lo, hi) })
+		return
+	}
+	moveRows(dst, src, 0, src.Rows)
+}
+
+// moveRows is move for rows lo … hi−1.
+func moveRows(dst, src Matrix, lo, hi int) {
+	for i := lo; i < hi; i++ {
 		s := src.Data[src.Off+i*src.Row:][:src.Cols]
 		copy(dst.Data[dst.Off+i*dst.Row:], s)
 		clear(s)
 	}
 }
 
-// moveLower copies the lower triangle of src to dst, whose other triangle becomes 0, and where
-// erase is true makes it 0.
+// moveLower copies the lower triangle of src to dst and clears the upper triangle of dst. If
+// erase is true, it also clears the lower triangle of src.
 func moveLower(dst, src Matrix, erase bool) {
 	for i := range src.Rows {
 		s, d := src.Data[src.Off+i*src.Row:][:i+1], dst.Data[dst.Off+i*dst.Row:][:dst.Cols]

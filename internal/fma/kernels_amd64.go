@@ -4,12 +4,12 @@
 
 package fma
 
-// gemmAVX2 is gemmTile.
+// gemmAVX2 implements gemmTile.
 //
 //go:noescape
 func gemmAVX2(k int, a *float64, b *float64, c *float64, ldc int, alpha float64)
 
-// trsmAVX2 is trsmTile.
+// trsmAVX2 implements trsmTile.
 //
 //go:noescape
 func trsmAVX2(k int, a *float64, b *float64, x *float64, t *float64)
@@ -24,22 +24,32 @@ func dotAVX2(n int, x *float64, y *float64) float64
 //go:noescape
 func dotSquaresAVX2(n int, x *float64, y *float64) float64
 
-// axpyAVX2 is axpy.
+// dotRowsAVX2 is dotRows.
+//
+//go:noescape
+func dotRowsAVX2(rows int, n int, x *float64, ld int, y *float64, dst *float64)
+
+// dotSquaresRowsAVX2 is dotSquaresRows.
+//
+//go:noescape
+func dotSquaresRowsAVX2(rows int, n int, x *float64, ld int, y *float64, dst *float64)
+
+// axpyAVX2 implements axpy.
 //
 //go:noescape
 func axpyAVX2(n int, a float64, x *float64, y *float64)
 
-// axpySquaresAVX2 is axpySquares.
+// axpySquaresAVX2 implements axpySquares.
 //
 //go:noescape
 func axpySquaresAVX2(n int, a float64, x *float64, y *float64)
 
-// axpy4AVX2 is axpy4.
+// axpy4AVX2 implements axpy4.
 //
 //go:noescape
 func axpy4AVX2(n int, a *[4]float64, x *float64, ld int, y *float64)
 
-// axpy8AVX2 is axpy8.
+// axpy8AVX2 implements axpy8.
 //
 //go:noescape
 func axpy8AVX2(n int, a *[8]float64, x *float64, ld int, y *float64)
@@ -49,7 +59,7 @@ func axpy8AVX2(n int, a *[8]float64, x *float64, ld int, y *float64)
 //go:noescape
 func copyAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 
-// copyNarrowAVX2 is copyNarrow.
+// copyNarrowAVX2 implements copyNarrow.
 //
 //go:noescape
 func copyNarrowAVX2(k int, dst *float64, src *float64, ld int)
@@ -59,177 +69,177 @@ func copyNarrowAVX2(k int, dst *float64, src *float64, ld int)
 //go:noescape
 func weighAVX2(k int, panel *float64, w *float64)
 
-// transposeAVX2 stores four rows of src, of which it takes the first k, a multiple of 4, as the first columns of k rows of dst.
+// transposeAVX2 stores the first k numbers of four rows of src as the first columns of k rows of dst. The number k is a multiple of 4.
 //
 //go:noescape
 func transposeAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 
-// untransposeAVX2 is the inverse of transposeAVX2: it stores the first columns of k rows of src, k a multiple of 4, as four rows of dst.
+// untransposeAVX2 is the inverse of transposeAVX2. It stores the first columns of k rows of src as four rows of dst. The number k is a multiple of 4.
 //
 //go:noescape
 func untransposeAVX2(k int, dst *float64, ldd int, src *float64, ld int)
 
-// weighRowsAVX2 is weighRows.
+// weighRowsAVX2 implements weighRows.
 //
 //go:noescape
 func weighRowsAVX2(k int, dst *float64, src *float64, w *float64)
 
-// squaresAVX2 is squares.
+// squaresAVX2 implements squares.
 //
 //go:noescape
 func squaresAVX2(k int, panel *float64, dst *float64)
 
-// ratiosAVX2 is ratios, n being a multiple of 4.
+// ratiosAVX2 implements ratios if n is a multiple of 4.
 //
 //go:noescape
 func ratiosAVX2(n int, t *float64, u *float64, y *float64, s *float64, w float64, least float64)
 
-// scaleAVX2 is scale, n being a multiple of 4.
+// scaleAVX2 implements scale if n is a multiple of 4.
 //
 //go:noescape
 func scaleAVX2(n int, a float64, x *float64)
 
-// divideAVX2 is divide, n being a multiple of 4.
+// divideAVX2 implements divide if n is a multiple of 4.
 //
 //go:noescape
 func divideAVX2(n int, x *float64, a float64)
 
-// addSquaresAVX2 is addSquares, n being a multiple of 4.
+// addSquaresAVX2 implements addSquares if n is a multiple of 4.
 //
 //go:noescape
 func addSquaresAVX2(n int, dst *float64, a float64, y *float64)
 
-// addSquaresOverAVX2 is addSquaresOver, n being a multiple of 4.
+// addSquaresOverAVX2 implements addSquaresOver if n is a multiple of 4.
 //
 //go:noescape
 func addSquaresOverAVX2(n int, dst *float64, a float64, y *float64, s float64)
 
-// expAVX2 is exp, n being a multiple of 4.
+// expAVX2 implements exp if n is a multiple of 4.
 //
 //go:noescape
 func expAVX2(n int, x *float64)
 
-// log1pAVX2 is log1p, n being a multiple of 4.
+// log1pAVX2 implements log1p if n is a multiple of 4.
 //
 //go:noescape
 func log1pAVX2(n int, x *float64)
 
-// softplusAVX2 is softplus, n being a multiple of 4.
+// softplusAVX2 implements softplus if n is a multiple of 4.
 //
 //go:noescape
 func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)
 
-// geometricAVX2 is geometric, up and down being where the first row of the table is read, and the rows wide apart.
+// geometricAVX2 implements geometric. The pointers up and down point to the first row of the table, and the rows are wide numbers apart.
 //
 //go:noescape
 func geometricAVX2(n int, w *[8]float64, r *[8]float64, q float64, up *float64, down *float64, wide int, sums *[3]float64)
 
-// gumbelAVX2 is gumbel, n being a multiple of 8.
+// gumbelAVX2 implements gumbel if n is a multiple of 8.
 //
 //go:noescape
 func gumbelAVX2(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *float64, f2 *float64)
 
-// bellAVX2 is bell for a table of n rows.
+// bellAVX2 implements bell for a table of n rows.
 //
 //go:noescape
 func bellAVX2(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
 
-// quotientsAVX2 is quotients, n being a multiple of 8.
+// quotientsAVX2 implements quotients if n is a multiple of 8.
 //
 //go:noescape
 func quotientsAVX2(n int, p *float64, f0 *float64, f1 *float64, f2 *float64)
 
-// addNormalAVX2 is addNormal, n being a multiple of 8.
+// addNormalAVX2 implements addNormal if n is a multiple of 8.
 //
 //go:noescape
 func addNormalAVX2(n int, f *float64, x *float64)
 
-// sparseMulAVX2 is sparseMul.
+// sparseMulAVX2 implements sparseMul.
 //
 //go:noescape
 func sparseMulAVX2(rows int, ptr *int, ind *int32, val *float64, w *float64, dst *float64)
 
-// sparseMulTAVX2 is sparseMulT.
+// sparseMulTAVX2 implements sparseMulT.
 //
 //go:noescape
 func sparseMulTAVX2(rows int, ptr *int, ind *int32, val *float64, u *float64, dst *float64)
 
-// sparseQuadAVX2 is sparseQuad.
+// sparseQuadAVX2 implements sparseQuad.
 //
 //go:noescape
 func sparseQuadAVX2(n int, ind *int32, val *float64, a *float64, d int, sums *[2]float64)
 
-// sparseOuterAVX2 is sparseOuter.
+// sparseOuterAVX2 implements sparseOuter.
 //
 //go:noescape
 func sparseOuterAVX2(n int, ind *int32, val *float64, p *float64, d int, w float64)
 
-// sparseMulOnesAVX2 is sparseMul.
+// sparseMulOnesAVX2 implements sparseMul.
 //
 //go:noescape
 func sparseMulOnesAVX2(rows int, ptr *int, ind *int32, val *float64, w *float64, dst *float64)
 
-// sparseMulTOnesAVX2 is sparseMulT.
+// sparseMulTOnesAVX2 implements sparseMulT.
 //
 //go:noescape
 func sparseMulTOnesAVX2(rows int, ptr *int, ind *int32, val *float64, u *float64, dst *float64)
 
-// sparseQuadOnesAVX2 is sparseQuad.
+// sparseQuadOnesAVX2 implements sparseQuad.
 //
 //go:noescape
 func sparseQuadOnesAVX2(n int, ind *int32, val *float64, a *float64, d int, sums *[2]float64)
 
-// sparseOuterOnesAVX2 is sparseOuter.
+// sparseOuterOnesAVX2 implements sparseOuter.
 //
 //go:noescape
 func sparseOuterOnesAVX2(n int, ind *int32, val *float64, p *float64, d int, w float64)
 
-// gemmAVX512 is gemmTile for both of the panels of b, whose tiles are at c0 and c1, and for both of those of a, whose tiles are one below the other.
+// gemmAVX512 applies gemmTile to both panels of b, whose tiles are at c0 and c1, and to both panels of a, whose tiles are one below the other.
 //
 //go:noescape
 func gemmAVX512(k int, a0 *float64, a1 *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64, ldc int, alpha float64)
 
-// gemmPairAVX512 is gemmTile for both of the panels of b, whose tiles are at c0 and c1.
+// gemmPairAVX512 applies gemmTile to both panels of b, whose tiles are at c0 and c1.
 //
 //go:noescape
 func gemmPairAVX512(k int, a *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64, ldc int, alpha float64)
 
-// trsmAVX512 is trsmTile for both of the panels of b, of which x0 and x1 are parts.
+// trsmAVX512 applies trsmTile to both panels of b. The pointers x0 and x1 point into them.
 //
 //go:noescape
 func trsmAVX512(k int, a *float64, b0 *float64, b1 *float64, x0 *float64, x1 *float64, t *float64)
 
-// expAVX512 is exp, n being a multiple of 8.
+// expAVX512 implements exp if n is a multiple of 8.
 //
 //go:noescape
 func expAVX512(n int, x *float64)
 
-// log1pAVX512 is log1p, n being a multiple of 8.
+// log1pAVX512 implements log1p if n is a multiple of 8.
 //
 //go:noescape
 func log1pAVX512(n int, x *float64)
 
-// softplusAVX512 is softplus, n being a multiple of 8.
+// softplusAVX512 implements softplus if n is a multiple of 8.
 //
 //go:noescape
 func softplusAVX512(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)
 
-// gumbelAVX512 is gumbel, n being a multiple of 8.
+// gumbelAVX512 implements gumbel if n is a multiple of 8.
 //
 //go:noescape
 func gumbelAVX512(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *float64, f2 *float64)
 
-// bellAVX512 is bell for a table of n rows.
+// bellAVX512 implements bell for a table of n rows.
 //
 //go:noescape
 func bellAVX512(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
 
-// quotientsAVX512 is quotients, n being a multiple of 8.
+// quotientsAVX512 implements quotients if n is a multiple of 8.
 //
 //go:noescape
 func quotientsAVX512(n int, p *float64, f0 *float64, f1 *float64, f2 *float64)
 
-// addNormalAVX512 is addNormal, n being a multiple of 8.
+// addNormalAVX512 implements addNormal if n is a multiple of 8.
 //
 //go:noescape
 func addNormalAVX512(n int, f *float64, x *float64)

@@ -628,6 +628,170 @@ rest_end:
 	VZEROUPPER
 	RET
 
+// func dotRowsAVX2(rows int, n int, x *float64, ld int, y *float64, dst *float64)
+// Requires: AVX, FMA3
+TEXT ·dotRowsAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ n+8(FP), AX
+	MOVQ x+16(FP), CX
+	MOVQ ld+24(FP), DX
+	MOVQ y+32(FP), BX
+	MOVQ dst+40(FP), SI
+	SHLQ $0x03, DX
+	MOVQ rows+0(FP), DI
+
+row:
+	CMPQ   DI, $0x00000001
+	JL     row_end
+	MOVQ   AX, R8
+	MOVQ   CX, R9
+	MOVQ   BX, R10
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+
+vectors4:
+	CMPQ        R8, $0x00000010
+	JL          vectors4_end
+	VMOVUPD     (R9), Y4
+	VFMADD231PD (R10), Y4, Y0
+	VMOVUPD     32(R9), Y4
+	VFMADD231PD 32(R10), Y4, Y1
+	VMOVUPD     64(R9), Y4
+	VFMADD231PD 64(R10), Y4, Y2
+	VMOVUPD     96(R9), Y4
+	VFMADD231PD 96(R10), Y4, Y3
+	ADDQ        $0x00000080, R9
+	ADDQ        $0x00000080, R10
+	SUBQ        $0x00000010, R8
+	JMP         vectors4
+
+vectors4_end:
+vectors1:
+	CMPQ        R8, $0x00000004
+	JL          vectors1_end
+	VMOVUPD     (R9), Y4
+	VFMADD231PD (R10), Y4, Y0
+	ADDQ        $0x00000020, R9
+	ADDQ        $0x00000020, R10
+	SUBQ        $0x00000004, R8
+	JMP         vectors1
+
+vectors1_end:
+	VADDPD       Y1, Y0, Y0
+	VADDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDSD       X0, X1, X1
+
+rest:
+	CMPQ        R8, $0x00000001
+	JL          rest_end
+	VMOVSD      (R9), X0
+	VFMADD231SD (R10), X0, X1
+	ADDQ        $0x00000008, R9
+	ADDQ        $0x00000008, R10
+	SUBQ        $0x00000001, R8
+	JMP         rest
+
+rest_end:
+	VMOVSD X1, (SI)
+	ADDQ   DX, CX
+	ADDQ   $0x00000008, SI
+	SUBQ   $0x00000001, DI
+	JMP    row
+
+row_end:
+	VZEROUPPER
+	RET
+
+// func dotSquaresRowsAVX2(rows int, n int, x *float64, ld int, y *float64, dst *float64)
+// Requires: AVX, FMA3
+TEXT ·dotSquaresRowsAVX2(SB), NOSPLIT|NOPTR, $0-48
+	MOVQ n+8(FP), AX
+	MOVQ x+16(FP), CX
+	MOVQ ld+24(FP), DX
+	MOVQ y+32(FP), BX
+	MOVQ dst+40(FP), SI
+	SHLQ $0x03, DX
+	MOVQ rows+0(FP), DI
+
+row:
+	CMPQ   DI, $0x00000001
+	JL     row_end
+	MOVQ   AX, R8
+	MOVQ   CX, R9
+	MOVQ   BX, R10
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+
+vectors4:
+	CMPQ        R8, $0x00000010
+	JL          vectors4_end
+	VMOVUPD     (R9), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD (R10), Y4, Y0
+	VMOVUPD     32(R9), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD 32(R10), Y4, Y1
+	VMOVUPD     64(R9), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD 64(R10), Y4, Y2
+	VMOVUPD     96(R9), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD 96(R10), Y4, Y3
+	ADDQ        $0x00000080, R9
+	ADDQ        $0x00000080, R10
+	SUBQ        $0x00000010, R8
+	JMP         vectors4
+
+vectors4_end:
+vectors1:
+	CMPQ        R8, $0x00000004
+	JL          vectors1_end
+	VMOVUPD     (R9), Y4
+	VMULPD      Y4, Y4, Y4
+	VFMADD231PD (R10), Y4, Y0
+	ADDQ        $0x00000020, R9
+	ADDQ        $0x00000020, R10
+	SUBQ        $0x00000004, R8
+	JMP         vectors1
+
+vectors1_end:
+	VADDPD       Y1, Y0, Y0
+	VADDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDSD       X0, X1, X1
+
+rest:
+	CMPQ        R8, $0x00000001
+	JL          rest_end
+	VMOVSD      (R9), X0
+	VMULSD      X0, X0, X0
+	VFMADD231SD (R10), X0, X1
+	ADDQ        $0x00000008, R9
+	ADDQ        $0x00000008, R10
+	SUBQ        $0x00000001, R8
+	JMP         rest
+
+rest_end:
+	VMOVSD X1, (SI)
+	ADDQ   DX, CX
+	ADDQ   $0x00000008, SI
+	SUBQ   $0x00000001, DI
+	JMP    row
+
+row_end:
+	VZEROUPPER
+	RET
+
 // func axpyAVX2(n int, a float64, x *float64, y *float64)
 // Requires: AVX, FMA3
 TEXT ·axpyAVX2(SB), NOSPLIT|NOPTR, $0-32

@@ -1,7 +1,7 @@
 package fma
 
-// pack stores the first k rows of v as a panel, k rows of width numbers, of which v has the first.
-// The rest is 0.
+// pack stores the first k rows of v as a panel, which has k rows of width numbers. If v has fewer
+// columns, the rest is 0.
 func pack(dst []float64, v Matrix, k, width int) {
 	w := v.Cols
 	if k == 0 || w == 0 {
@@ -14,10 +14,14 @@ func pack(dst []float64, v Matrix, k, width int) {
 	case v.Col == 1 && w == rows && width == rows && v.Row > 0:
 		pathCopyNarrow(k, dst, v.Data[v.Off:], v.Row)
 	case v.Col == 1:
-		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
+		p := 0
+		if width == columns && v.Row > 0 {
+			p = packWide(dst, v, k)
+		}
+		for at := v.Off + p*v.Row; p < k; p, at = p+1, at+v.Row {
 			d := dst[p*width : (p+1)*width]
 			row := v.Data[at : at+w]
-			for j := range d { // a few numbers, for which calls cost more
+			for j := range d { // a loop, because calls cost more for so few numbers
 				if d[j] = 0; j < w {
 					d[j] = row[j]
 				}
@@ -47,6 +51,25 @@ func pack(dst []float64, v Matrix, k, width int) {
 			clear(d[w:])
 		}
 	}
+}
+
+// packWide is pack for rows of less than a panel's width, except the last few. It copies a whole
+// width of each row, with numbers that follow the row in memory, and then clears these. It returns
+// how many rows it packed.
+func packWide(dst []float64, v Matrix, k int) int {
+	src := v.Data[v.Off:]
+	k = min(k, (len(src)-columns)/v.Row) // a whole width after each of these is in src
+	if k <= 0 {
+		return 0
+	}
+	pathCopyRows(k, dst, columns, src, v.Row)
+	for p := range k {
+		d := dst[p*columns : (p+1)*columns]
+		for j := v.Cols; j < columns; j++ {
+			d[j] = 0
+		}
+	}
+	return k
 }
 
 // unpack stores a panel of columns in v, the inverse of pack.
@@ -80,9 +103,9 @@ func unpack(v Matrix, src []float64) {
 	}
 }
 
-// packLower stores up to columns rows of a lower triangular matrix, those from row first on, as a
-// panel of k rows, the columns of the matrix, and 0 for what lies above its diagonal, which is not
-// read.
+// packLower stores up to columns rows of a lower triangular matrix, starting at row first, as a
+// panel. The panel has k rows, one for each column of the matrix. It has zeros for the part above
+// the diagonal, which is not read.
 func packLower(dst []float64, v Matrix, first, k int) {
 	m := min(columns, v.Rows-first)
 	clear(dst[:k*columns])

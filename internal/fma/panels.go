@@ -2,18 +2,19 @@ package fma
 
 import "cmp"
 
-// Panels are a matrix that is packed once for products with many others. The zero value has no
-// numbers. Storage is used again.
+// Panels holds a matrix that is packed once for products with many others. The zero value is
+// empty. A Panels reuses its memory.
 type Panels struct {
 	rows, cols int
-	// blocks of Block rows, and in each the panels of columns one after the other
+	// data holds blocks of Block rows. Each block holds its panels of columns, one after the
+	// other.
 	data []float64
 }
 
-// Set makes p the numbers of b, which it does not keep.
+// Set packs the numbers of b into p. It does not keep b.
 func (p *Panels) Set(b Matrix) { p.SetScaled(b, nil) }
 
-// SetScaled is Set for rows that are multiplied by the elements of w, where that is not nil.
+// SetScaled is like Set, but multiplies the rows by the elements of w unless w is nil.
 func (p *Panels) SetScaled(b Matrix, w []float64) {
 	shapes(w == nil || len(w) == b.Rows)
 	p.rows, p.cols = b.Rows, b.Cols
@@ -30,20 +31,20 @@ func (p *Panels) SetScaled(b Matrix, w []float64) {
 	}
 }
 
-// block returns the panels of the rows from the given one on.
+// block returns the panels of the block of rows that starts at the given row.
 func (p *Panels) block(at int) []float64 {
 	wide := up(p.cols, columns)
 	return p.data[at*wide : min(at+Block, p.rows)*wide]
 }
 
-// Stride is the distance of the rows of a result, which has room for as many as a multiple of four.
-// What it has beyond those and beyond its columns is of no use.
+// Stride returns the distance between the rows of a result. A result has space for a multiple of
+// four rows, and its additional rows and columns are undefined.
 func (p *Panels) Stride() int { return up(p.cols, columns) }
 
-// Len returns how many numbers a result of so many rows has.
+// Len returns the length of a result with n rows.
 func (p *Panels) Len(n int) int { return up(n, rows) * p.Stride() }
 
-// Mul adds AB to C, to the bits of Gemm, B being the matrix of p.
+// Mul adds AB to C, where B is the matrix of p. The bits are the same as from Gemm.
 func (p *Panels) Mul(a Matrix, c []float64) {
 	shapes(len(c) == p.Len(a.Rows) && a.Cols == p.rows)
 	w := pool.Get().(*work)
@@ -58,8 +59,9 @@ func (p *Panels) Mul(a Matrix, c []float64) {
 	}
 }
 
-// Gram adds Bᵀ diag(weight) B to the lower triangle of C, B being the matrix of p. The factors of a
-// sum are w_k·b_ki, rounded, and b_kj, for j ≤ i. What is above the diagonal is of no use, either.
+// Gram adds Bᵀ diag(weight) B to the lower triangle of C, where B is the matrix of p. The factors
+// in a sum are the rounded product w_k·b_ki and b_kj, for j ≤ i. The part above the diagonal is
+// undefined.
 func (p *Panels) Gram(weight, c []float64) {
 	shapes(len(c) == p.Len(p.cols) && len(weight) == p.rows)
 	w := pool.Get().(*work)
@@ -75,9 +77,9 @@ func (p *Panels) Gram(weight, c []float64) {
 	}
 }
 
-// Syrk adds α·BᵀB to rows lo … hi−1 of the lower triangle of C, to the bits of the function Syrk, B
-// being the matrix of p. It goes on to the end. The rows of C lie in memory one after the other,
-// and lo is a multiple of 4.
+// Syrk adds α·BᵀB to rows lo … hi−1 of the lower triangle of C, where B is the matrix of p. The
+// bits are the same as from the function Syrk. It always completes. The rows of C must be
+// contiguous, and lo must be a multiple of 4.
 func (p *Panels) Syrk(r Run, alpha float64, c Matrix, lo, hi int) {
 	shapes(c.Rows == p.cols && c.Cols == p.cols && c.Col == 1 && lo%rows == 0 && hi <= c.Rows)
 	if hi <= lo {
@@ -94,14 +96,14 @@ func (p *Panels) Syrk(r Run, alpha float64, c Matrix, lo, hi int) {
 	}
 }
 
-// syrk is Syrk on one goroutine.
+// syrk runs Syrk on a single goroutine.
 func (p *Panels) syrk(alpha float64, c Matrix, lo, hi int) {
 	w := pool.Get().(*work)
 	defer pool.Put(w)
 	q := product{alpha: alpha, c: c, lower: true}
 	for at := 0; at < p.rows; at += Block {
 		k, block := min(Block, p.rows-at), p.block(at)
-		w.a = room(w.a, blockRows*k)
+		w.a = room(w.a, up(min(hi-lo, blockRows), rows)*k)
 		for i := lo; i < hi; i += blockRows {
 			m := min(blockRows, hi-i)
 			for r := i; r < i+m; r += rows {
@@ -112,15 +114,15 @@ func (p *Panels) syrk(alpha float64, c Matrix, lo, hi int) {
 	}
 }
 
-// leftOf stores columns i … i+rows−1 of panels of k rows, one of which has them, as a panel of
-// rows.
+// leftOf stores columns i … i+rows−1 of panels with k rows as a panel of rows. All these columns
+// must be in the same panel.
 func leftOf(dst, panels []float64, i, k int) {
 	first := i / columns * columns
 	pathCopyNarrow(k, dst, panels[first*k+i-first:], columns)
 }
 
-// tiles adds the product of a panel of rows and the panels of a block, up to column n, to four rows
-// of a result.
+// tiles adds the product of a panel of rows and the panels of a block, up to column n, to four
+// rows of a result.
 func (p *Panels) tiles(k int, a, block, c []float64, n int) {
 	pathGemmPanels(up(n, columns)/columns, k, a, block, columns*k, c, 0, columns, p.Stride(), 1)
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestPanels: products with what was packed have the bits of those that pack it each time.
+// TestPanels checks that products with a packed matrix have the same bits as products that pack
+// the matrix each time.
 func TestPanels(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(9, 10))
@@ -79,8 +80,8 @@ func TestPanels(t *testing.T) {
 	})
 }
 
-// TestLower: solutions by what was packed have the bits of those that pack it each time, in place
-// or not, and so have the sums of their squares.
+// TestLower checks that solutions with a packed triangle have the same bits as solutions that
+// pack the triangle each time, in place or not. It also checks the sums of their squares.
 func TestLower(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(13, 14))
@@ -118,7 +119,7 @@ func TestLower(t *testing.T) {
 	})
 }
 
-// TestSquaredDifferences: vectors of any length, to the bits of their definition.
+// TestSquaredDifferences checks vectors of any length against the definition, with the same bits.
 func TestSquaredDifferences(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(15, 16))
@@ -158,8 +159,7 @@ func TestSquaredDifferences(t *testing.T) {
 	})
 }
 
-// TestRatios: of any length, the quotients with a least divisor, NaN and infinities going their
-// way.
+// TestRatios checks quotients of any length, with a smallest divisor, NaN and infinities.
 func TestRatios(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(11, 12))

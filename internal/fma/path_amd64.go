@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// vectors says whether the inner loops are those of AVX2, and vectors512 whether some are those of
-// AVX-512 then: what is bound by its sixteen sums, as Dot is, or by memory is no faster there.
-// Tests switch them off, as GODEBUG=cpu.avx512f=off and GODEBUG=cpu.avx2=off do for a program.
+// vectors reports whether the inner loops use AVX2, and vectors512 whether some of them use
+// AVX-512. Loops that are limited by memory, or like Dot by their sixteen sums, are not faster
+// with AVX-512. Tests switch the variables off. For a program, set GODEBUG=cpu.avx512f=off or
+// GODEBUG=cpu.avx2=off.
 var (
 	vectors    = cpu.X86.HasAVX2 && cpu.X86.HasFMA
 	vectors512 = vectors && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL
@@ -83,6 +84,26 @@ func pathDotSquares(x, y []float64) float64 {
 		return dotSquares(x, y)
 	}
 	return dotSquaresAVX2(len(x), unsafe.SliceData(x), unsafe.SliceData(y))
+}
+
+func pathDotRows(dst, x []float64, ld int, y []float64) {
+	if !vectors {
+		dotRows(dst, x, ld, y)
+		return
+	}
+	_ = x[:(len(dst)-1)*ld+len(y)]
+	dotRowsAVX2(len(dst), len(y), unsafe.SliceData(x), ld, unsafe.SliceData(y),
+		unsafe.SliceData(dst))
+}
+
+func pathDotSquaresRows(dst, x []float64, ld int, y []float64) {
+	if !vectors {
+		dotSquaresRows(dst, x, ld, y)
+		return
+	}
+	_ = x[:(len(dst)-1)*ld+len(y)]
+	dotSquaresRowsAVX2(len(dst), len(y), unsafe.SliceData(x), ld, unsafe.SliceData(y),
+		unsafe.SliceData(dst))
 }
 
 func pathAxpySquares(a float64, x, y []float64) {
@@ -228,7 +249,8 @@ func pathUntranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 	}
 }
 
-// Vectors of four are whole; what is left of others is computed in memory of its own.
+// The elementary functions process whole vectors of four numbers. They copy the remaining numbers
+// to a buffer.
 
 func pathExp(x []float64) {
 	if !vectors {

@@ -4,8 +4,8 @@ package fma
 
 import "unsafe"
 
-// vectors says whether the inner loops are those of NEON, which every processor of this
-// architecture has. Tests switch it off.
+// vectors reports whether the inner loops use NEON, which every arm64 processor has. Tests switch
+// it off.
 var vectors = true
 
 func pathGemm(k int, a, b, c []float64, at, ldc int, alpha float64) {

@@ -2,7 +2,7 @@
 
 package fma
 
-// vectors says that there are no inner loops in assembly.
+// vectors is false because there are no inner loops in assembly.
 const vectors = false
 
 func pathGemm(k int, a, b, c []float64, at, ldc int, alpha float64) {

@@ -2,10 +2,10 @@
 
 package fma
 
-// vectors512 says that tiles are those of one panel each.
+// vectors512 is false because each tile uses a single panel.
 const vectors512 = false
 
-// These loops have no assembly but that of amd64.
+// Only amd64 has these loops in assembly.
 
 func pathGemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
 	gemmPairs(k, a, b, c, at, ldc, alpha)
@@ -74,6 +74,10 @@ func pathAddNormal(f, x []float64) { addNormal(f, x) }
 func pathQuotients(p, f0, f1, f2 []float64) { quotients(p, f0, f1, f2) }
 
 func pathAxpy8(a *[8]float64, x []float64, ld int, y []float64) { axpy8(a, x, ld, y) }
+
+func pathDotRows(dst, x []float64, ld int, y []float64) { dotRows(dst, x, ld, y) }
+
+func pathDotSquaresRows(dst, x []float64, ld int, y []float64) { dotSquaresRows(dst, x, ld, y) }
 
 func pathDotSquares(x, y []float64) float64 { return dotSquares(x, y) }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/cputime"
 )
 
-// BenchmarkPaths measures the paths of this processor beside each other, one thread each, in
-// alternation: for each the processor time of a call where it was fastest, and how much of the time
-// of the one before it the last takes.
+// BenchmarkPaths compares the paths of this processor, which take turns on one thread. For each
+// path it reports the processor time of the fastest call, and it also reports the time of the
+// last path relative to the previous path.
 //
 //	go test -run '^$' -bench Paths ./internal/fma
 func BenchmarkPaths(b *testing.B) {
@@ -49,10 +49,11 @@ func BenchmarkPaths(b *testing.B) {
 		{"softplus", func() { Softplus(rule, f0, f1, f2, w, w) }},
 	} {
 		b.Run(f.name, func(b *testing.B) {
-			paths := available()[1:] // that of Go is no fast one
+			paths := available()[1:] // without Go, which is slow
 			best := map[string]float64{}
 			calls := 1
-			// as many as take a millisecond, of which the clock knows the hundredth part
+			// find the number of calls that take a millisecond, because the clock resolves a
+			// hundredth of this
 			for start := cputime.Seconds(); cputime.Seconds() < start+1e-3; calls++ {
 				f.do()
 			}

@@ -2,16 +2,17 @@ package fma
 
 import "math"
 
-// Small problems are solved by plain loops, as panels cost more than they save. The bits are the
-// same.
+// Plain loops solve small problems, because panels would cost more than they save. The bits are
+// the same.
 const (
-	plainProducts = 1500 // products of a matrix product or a solution
-	plainRows     = 14   // rows of a factor
+	plainProducts = 1500 // largest number of products in a matrix product or a solution
+	plainRows     = 14   // largest number of rows of a factor
 )
 
-// chains returns up to four sums over k products each, as they are independent and a processor has
-// them under way at once: the factors on the left, in steps from i on, are those of all, and those
-// on the right lie in steps from j on, apart from those of the next sum.
+// chains returns up to four sums over k products each. The sums are independent, so a processor
+// computes them at the same time. All sums use the same left factors, which start at i with step
+// iStep. The right factors start at j with step jStep, and those for the next sum are apart
+// numbers further.
 func chains(n, k int, a []float64, i, iStep int, b []float64, j, jStep, apart int) (s [4]float64) {
 	if n < 4 {
 		for c := range n {
@@ -34,7 +35,7 @@ func chains(n, k int, a []float64, i, iStep int, b []float64, j, jStep, apart in
 	return [4]float64{s0, s1, s2, s3}
 }
 
-// plain is run.
+// plain computes run by plain loops.
 func (p product) plain() {
 	a, b, c, k := p.a, p.b, p.c, p.a.Cols
 	for i := range c.Rows {
@@ -69,12 +70,12 @@ func (p product) plain() {
 	}
 }
 
-// plainTrsm is Trsm for a lower triangular matrix of at most Block rows. Where b is the identity
-// only its lower triangle is written and read.
+// plainTrsm computes Trsm for a lower triangular matrix with at most Block rows. If b is the
+// identity, it reads and writes only the lower triangle of b.
 func plainTrsm(l, b Matrix, identity bool) {
 	step := 4
 	if identity {
-		step = 1 // as columns begin where the diagonal is
+		step = 1 // because columns begin at the diagonal
 	}
 	for j := 0; j < b.Cols; j += step {
 		first, m := 0, min(step, b.Cols-j)
@@ -94,7 +95,7 @@ func plainTrsm(l, b Matrix, identity bool) {
 	}
 }
 
-// plainCholesky is Cholesky for at most Block rows.
+// plainCholesky computes Cholesky for at most Block rows.
 func plainCholesky(a Matrix) bool {
 	for j := range a.Rows {
 		own := a.Off + j*a.Row
@@ -117,7 +118,7 @@ func plainCholesky(a Matrix) bool {
 	return true
 }
 
-// plainInvert is Invert for at most plainRows rows.
+// plainInvert computes Invert for at most plainRows rows, or InvertLower if both is false.
 func plainInvert(l Matrix, both bool) {
 	var memory [plainRows * plainRows]float64
 	m := Of(memory[:], l.Rows, l.Cols, plainRows)

@@ -2,32 +2,33 @@ package fma
 
 import "math"
 
-// A Node is a node x > 0 of a symmetric quadrature rule, and its weight: −x has the same.
+// A Node is a node x > 0 of a symmetric quadrature rule and its weight. The node −x has the same
+// weight.
 type Node [2]float64
 
-// Softplus stores the sums over the nodes of a rule
+// Softplus stores sums over the nodes of a rule in f0, for each finite m and s ≥ 0,
 //
 //	f0 = Σ w {g(m − sx) + g(m + sx)},   g(η) = log(1 + e^−η),
 //
-// and in f1 and f2 those of −g′ = σ(−η) and g″ = σ(η)σ(−η), in the order of the nodes, for each of
-// the finite m and the s ≥ 0. It panics if a slice is shorter than m.
+// and the same sums of −g′ = σ(−η) and g″ = σ(η)σ(−η) in f1 and f2. The sums are in the order of
+// the nodes. It panics if a slice is shorter than m. Package expect calls it for the logit.
 func Softplus(rule []Node, f0, f1, f2, m, s []float64) {
 	n := len(m)
 	pathSoftplus(rule, f0[:n], f1[:n], f2[:n], m, s[:n])
 }
 
-// softplus is Softplus.
+// softplus implements Softplus in Go.
 func softplus(rule []Node, f0, f1, f2, m, s []float64) {
 	for i := range m {
 		var y0, y1, y2 float64
 		for _, n := range rule {
-			x := float64(s[i] * n[0]) // conversions are there for what is not to be fused
+			x := float64(s[i] * n[0]) // the conversions prevent fused operations
 			a, b := m[i]-x, m[i]+x
 			e := [2]float64{-math.Abs(a), -math.Abs(b)}
 			exp(e[:])
 			f := [1]float64{e[0] + e[1] + float64(e[0]*e[1])}
 			log1p(f[:])
-			// Both of a pair with one division.
+			// A single division serves both nodes of a pair.
 			r := 1 / ((1 + e[0]) * (1 + e[1]))
 			ra, rb := r*(1+e[1]), r*(1+e[0])
 			ga, gb := float64(e[0]*ra), float64(e[1]*rb)

@@ -2,11 +2,10 @@ package fma
 
 import "math"
 
-// Sparse are rows of which zeros are left out: row i has the columns Ind[Ptr[i]:Ptr[i+1]], which
-// increase from 0 on and are below Cols, and there the values Val, or ones if that is nil: what is
-// computed with these has the bits of values of 1. That the columns are as they should be is not
-// looked at, here or in any loop: memory beyond a row or a matrix is read or written where they are
-// not.
+// Sparse holds rows without their zeros. Row i has the columns Ind[Ptr[i]:Ptr[i+1]] and the
+// corresponding values in Val. A nil Val stands for ones, and gives the same bits as values of 1.
+// The columns of a row must increase, be at least 0 and be less than Cols. No function checks
+// this, so invalid columns read or write memory outside of a row or matrix.
 type Sparse struct {
 	Cols int
 	Ptr  []int
@@ -14,15 +13,15 @@ type Sparse struct {
 	Val  []float64
 }
 
-// rows panics where there are not so many rows from lo on.
+// rows returns the Ptr of n rows from lo on, and panics if there are fewer rows.
 func (s *Sparse) rows(lo, n int) []int {
 	ptr := s.Ptr[lo : lo+n+1]
 	shapes(ptr[n] <= len(s.Ind) && (s.Val == nil || ptr[n] <= len(s.Val)))
 	return ptr
 }
 
-// Mul stores the products with w of the rows from lo on in dst. The element l of a row goes to the
-// sum s_(l mod 4) by s ← fma(x, w, s), and what is stored is (s_0 + s_2) + (s_1 + s_3).
+// Mul stores the products of w with the rows from lo on in dst. Element l of a row goes to the
+// sum s_(l mod 4) by s ← fma(x, w, s), and the result is (s_0 + s_2) + (s_1 + s_3).
 func (s *Sparse) Mul(dst, w []float64, lo int) {
 	shapes(len(w) >= s.Cols)
 	if len(dst) > 0 {
@@ -30,8 +29,8 @@ func (s *Sparse) Mul(dst, w []float64, lo int) {
 	}
 }
 
-// AddMulT adds Xᵀu to dst for the rows X from lo on, as many as u has, one after the other, y ←
-// fma(u, x, y), but for those whose u is 0.
+// AddMulT adds Xᵀu to dst, where X consists of len(u) rows from lo on. It adds one row after the
+// other by y ← fma(u, x, y), and leaves out rows with u = 0.
 func (s *Sparse) AddMulT(dst, u []float64, lo int) {
 	shapes(len(dst) >= s.Cols)
 	if len(u) > 0 {
@@ -39,10 +38,10 @@ func (s *Sparse) AddMulT(dst, u []float64, lo int) {
 	}
 }
 
-// Quad returns xᵀAx for row i and a symmetric A, Cols×Cols, whose lower triangle is read, and what
-// the diagonal has in it. For each element k of the row, in order, s is the sum of the a_kl x_l for
-// the elements l before, in order, by fused operations, and with e = x_k a_kk fma(x_k, fma(2, s,
-// e), v) and fma(x_k, e, diag) take the place of v and diag.
+// Quad returns v = xᵀAx for row i and a symmetric Cols×Cols matrix A, and the part diag of v from
+// the diagonal. It reads the lower triangle of A. For each element k of the row in order, s is
+// the sum of a_kl x_l over the earlier elements l in order, by fused operations. With e = x_k
+// a_kk, the new values are v ← fma(x_k, fma(2, s, e), v) and diag ← fma(x_k, e, diag).
 func (s *Sparse) Quad(a []float64, i int) (v, diag float64) {
 	shapes(len(a) >= s.Cols*s.Cols)
 	ptr := s.rows(i, 1)
@@ -52,7 +51,7 @@ func (s *Sparse) Quad(a []float64, i int) (v, diag float64) {
 	return pathSparseQuad(s, ptr[0], ptr[1], a)
 }
 
-// AddOuter adds wxxᵀ for the row x of number i to the lower triangle of p, Cols×Cols: p_kl ←
+// AddOuter adds wxxᵀ to the lower triangle of the Cols×Cols matrix p, where x is row i: p_kl ←
 // fma(w·x_k, x_l, p_kl).
 func (s *Sparse) AddOuter(p []float64, w float64, i int) {
 	shapes(len(p) >= s.Cols*s.Cols)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// sparseRows returns rows of the given numbers of elements, of cols columns, with values or of
-// ones, in memory that make returns.
+// sparseRows returns rows with the given numbers of elements and cols columns, whose values are
+// random or ones.
 func sparseRows(rng *rand.Rand, cols int, counts []int, ones bool) *Sparse {
 	s := &Sparse{Cols: cols, Ptr: []int{0}}
 	for _, n := range counts {
@@ -29,8 +29,8 @@ func sparseRows(rng *rand.Rand, cols int, counts []int, ones bool) *Sparse {
 	return s
 }
 
-// TestSparse: products with sparse rows are those with the same rows dense, their sums as defined,
-// and rows of ones have the bits of values of 1, by each path.
+// TestSparse compares products with sparse rows with the same dense rows and with the definition
+// of the sums. On each path, rows of ones must have the same bits as values of 1.
 func TestSparse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(19, 20))
 	draw := func(n int) []float64 {
@@ -43,7 +43,7 @@ func TestSparse(t *testing.T) {
 	for _, ones := range []bool{false, true} {
 		counts := make([]int, 80)
 		for i := range counts {
-			counts[i] = i % 40 // all lengths, an empty row first and one among others
+			counts[i] = i % 40 // all lengths, with an empty row first and another one later
 		}
 		const cols = 53
 		x := sparseRows(rng, cols, counts, ones)
@@ -92,7 +92,7 @@ func TestSparse(t *testing.T) {
 			}
 		})
 
-		// The same by dense rows.
+		// Dense rows must give the same results.
 		sum, outer := append([]float64(nil), y...), append([]float64(nil), a...)
 		for i, n := range counts {
 			row := make([]float64, cols)

@@ -2,15 +2,16 @@ package fma
 
 import "math"
 
-// A tile is what the inner loops compute at a time. Its shape has no part in the bits of a result.
+// A tile is the part of a result that the inner loops compute at a time. Its shape does not
+// affect the bits of a result.
 const (
 	rows    = 4
 	columns = 12
 )
 
-// gemmTile adds α times the product of panels a, rows×k, and b, k×columns, to the tile at c[at],
-// whose rows are ldc apart. A panel lies column by column if it is one of rows, and row by row if
-// it is one of columns.
+// gemmTile adds α times the product of the panels a, rows×k, and b, k×columns, to the tile at
+// c[at], whose rows are ldc apart. A panel of rows is stored column by column, and a panel of
+// columns is stored row by row.
 func gemmTile(k int, a, b []float64, c []float64, at, ldc int, alpha float64) {
 	for j := 0; j < columns; j += 2 {
 		var s00, s01, s10, s11, s20, s21, s30, s31 float64
@@ -29,8 +30,8 @@ func gemmTile(k int, a, b []float64, c []float64, at, ldc int, alpha float64) {
 	}
 }
 
-// gemmPanels is gemmTile for so many panels of b, which are apart numbers from each other, and
-// whose tiles are next numbers apart.
+// gemmPanels applies gemmTile to the given number of panels of b. The panels are apart numbers
+// apart, and their tiles are next numbers apart.
 func gemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int,
 	alpha float64) {
 	for p := range panels {
@@ -38,31 +39,31 @@ func gemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next,
 	}
 }
 
-// gemmPairs is gemmTile for two panels of a, one after the other, and two of b, whose four tiles
-// are side by side.
+// gemmPairs applies gemmTile to two panels of a, one after the other, and two panels of b. The
+// four tiles are adjacent.
 func gemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
 	for i := range 2 {
 		pathGemmPanels(2, k, a[i*rows*k:], b, columns*k, c, at+i*rows*ldc, columns, ldc, alpha)
 	}
 }
 
-// trsmTile replaces the rows of x, which are those of b from k on, by T⁻¹(x − ab), where a and b
-// are panels as those of gemmTile and t is lower triangular, rows×rows.
+// trsmTile replaces the rows of x, which are the rows of b from k on, by T⁻¹(x − ab). The panels
+// a and b are like the panels of gemmTile, and t is a lower triangular rows×rows matrix.
 func trsmTile(k int, a, b, x, t []float64) {
 	var sum [rows * columns]float64
 	gemmTile(k, a, b, sum[:], 0, columns, 1)
 	solveTile(&sum, x, t)
 }
 
-// trsmPanels is trsmTile for so many panels b, of which x are parts, that are apart numbers from
-// each other.
+// trsmPanels applies trsmTile to the given number of panels of b, which are apart numbers apart.
+// The slice x is part of b.
 func trsmPanels(panels, apart, k int, a, b, x, t []float64) {
 	for p := range panels {
 		pathTrsm(k, a, b[p*apart:], x[p*apart:], t)
 	}
 }
 
-// solveTile is trsmTile once ab is known.
+// solveTile completes trsmTile, given ab.
 func solveTile(ab *[rows * columns]float64, x, t []float64) {
 	for i := range rows {
 		for j := range columns {
@@ -75,7 +76,7 @@ func solveTile(ab *[rows * columns]float64, x, t []float64) {
 	}
 }
 
-// dot is Dot.
+// dot implements Dot in Go.
 func dot(x, y []float64) float64 {
 	var sum [4][4]float64
 	n, at := len(x), 0
@@ -95,7 +96,7 @@ func dot(x, y []float64) float64 {
 	return dotTail(&sum, x[at:], y[at:])
 }
 
-// dotSquares is DotSquares.
+// dotSquares implements DotSquares in Go.
 func dotSquares(x, y []float64) float64 {
 	var sum [4][4]float64
 	n, at := len(x), 0
@@ -120,6 +121,20 @@ func dotSquares(x, y []float64) float64 {
 	return dotTail(&sum, rest[:n-at], y[at:])
 }
 
+// dotRows is dot for the rows of x, which are ld apart.
+func dotRows(dst, x []float64, ld int, y []float64) {
+	for i := range dst {
+		dst[i] = pathDot(x[i*ld:][:len(y)], y)
+	}
+}
+
+// dotSquaresRows is dotSquares for the rows of x, which are ld apart.
+func dotSquaresRows(dst, x []float64, ld int, y []float64) {
+	for i := range dst {
+		dst[i] = pathDotSquares(x[i*ld:][:len(y)], y)
+	}
+}
+
 // axpySquares is AxpySquares.
 func axpySquares(a float64, x, y []float64) {
 	for i, v := range x {
@@ -127,7 +142,7 @@ func axpySquares(a float64, x, y []float64) {
 	}
 }
 
-// dotTail adds the lanes of dot, and then the products of what is left of x and y.
+// dotTail adds the lanes of dot, and then the products of the remaining elements x and y.
 func dotTail(sum *[4][4]float64, x, y []float64) float64 {
 	var t [4]float64
 	for j := range t {
@@ -140,14 +155,14 @@ func dotTail(sum *[4][4]float64, x, y []float64) float64 {
 	return s
 }
 
-// axpy is Axpy.
+// axpy implements Axpy in Go.
 func axpy(a float64, x, y []float64) {
 	for i, v := range x {
 		y[i] = math.FMA(a, v, y[i])
 	}
 }
 
-// axpy4 adds a_i times row i of x, whose rows are ld apart, to y, for i = 0 … 3 in that order.
+// axpy4 adds a_i times row i of x to y, for i = 0 … 3 in this order. The rows are ld apart.
 func axpy4(a *[4]float64, x []float64, ld int, y []float64) {
 	n := len(y)
 	r0, r1, r2, r3 := x[:n], x[ld:ld+n], x[2*ld:2*ld+n], x[3*ld:3*ld+n]
@@ -157,24 +172,24 @@ func axpy4(a *[4]float64, x []float64, ld int, y []float64) {
 	}
 }
 
-// axpy8 is axpy4 for eight rows.
+// axpy8 is like axpy4, for eight rows.
 func axpy8(a *[8]float64, x []float64, ld int, y []float64) {
 	pathAxpy4((*[4]float64)(a[:]), x, ld, y)
 	pathAxpy4((*[4]float64)(a[4:]), x[4*ld:], ld, y)
 }
 
-// copyRows copies k rows of a panel, ld apart in src, to where they are ldd apart.
+// copyRows copies k rows of a panel, which are ld apart in src and ldd apart in dst.
 func copyRows(k int, dst []float64, ldd int, src []float64, ld int) {
 	for p := range k {
 		copy(dst[p*ldd:p*ldd+columns], src[p*ld:])
 	}
 }
 
-// copyNarrow copies the first numbers of k rows, ld apart in src, to a panel of rows.
+// copyNarrow copies the first numbers of k rows, which are ld apart in src, to a panel of rows.
 func copyNarrow(k int, dst, src []float64, ld int) {
 	for p, at := 0, 0; p < k; p, at = p+1, at+ld {
 		d, x := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(src[at:])
-		// which an assignment of the whole does by a call
+		// assigning the whole array would call a function
 		d[0], d[1], d[2], d[3] = x[0], x[1], x[2], x[3]
 	}
 }
@@ -189,8 +204,8 @@ func weigh(k int, panel, w []float64) {
 	}
 }
 
-// weighRows multiplies the first numbers of the k rows of a panel of columns by w and stores them
-// as one of rows.
+// weighRows multiplies the first numbers of the k rows of a panel of columns by w, and stores
+// them as a panel of rows.
 func weighRows(k int, dst, src, w []float64) {
 	for p, v := range w[:k] {
 		d, s := (*[rows]float64)(dst[p*rows:]), (*[rows]float64)(src[p*columns:])
@@ -198,8 +213,8 @@ func weighRows(k int, dst, src, w []float64) {
 	}
 }
 
-// squares stores the sums of squares of the columns of a panel of k rows in dst, in order and
-// fused.
+// squares stores the sums of squares of the columns of a panel with k rows in dst. The operations
+// are fused and in order.
 func squares(k int, panel, dst []float64) {
 	sum := (*[columns]float64)(dst)
 	clear(sum[:])
@@ -210,21 +225,21 @@ func squares(k int, panel, dst []float64) {
 	}
 }
 
-// scale is Scale.
+// scale implements Scale in Go.
 func scale(a float64, x []float64) {
 	for i := range x {
 		x[i] *= a
 	}
 }
 
-// divide is Divide.
+// divide implements Divide in Go.
 func divide(x []float64, a float64) {
 	for i := range x {
 		x[i] /= a
 	}
 }
 
-// addSquares is AddSquares.
+// addSquares implements AddSquares in Go.
 func addSquares(dst []float64, a float64, y []float64) {
 	for i := range dst {
 		t := a - y[i]
@@ -232,7 +247,7 @@ func addSquares(dst []float64, a float64, y []float64) {
 	}
 }
 
-// addSquaresOver is AddSquaresOver.
+// addSquaresOver implements AddSquaresOver in Go.
 func addSquaresOver(dst []float64, a float64, y []float64, s float64) {
 	for i := range dst {
 		t := (a - y[i]) / s
@@ -240,7 +255,7 @@ func addSquaresOver(dst []float64, a float64, y []float64, s float64) {
 	}
 }
 
-// ratios is Ratios.
+// ratios implements Ratios in Go.
 func ratios(t, u, y, s []float64, w, least float64) {
 	u, y, s = u[:len(t)], y[:len(t)], s[:len(t)]
 	for i := range t {
@@ -254,8 +269,8 @@ func ratios(t, u, y, s []float64, w, least float64) {
 	}
 }
 
-// transpose stores the first k numbers of four rows of src, ld apart, as the first four columns of
-// the rows of dst, ldd apart.
+// transpose stores the first k numbers of four rows of src, which are ld apart, as the first four
+// columns of the rows of dst, which are ldd apart.
 func transpose(k int, dst []float64, ldd int, src []float64, ld int) {
 	r0, r1, r2, r3 := src[:k], src[ld:ld+k], src[2*ld:2*ld+k], src[3*ld:3*ld+k]
 	for p, v := range r0 {
@@ -264,7 +279,7 @@ func transpose(k int, dst []float64, ldd int, src []float64, ld int) {
 	}
 }
 
-// untranspose is the inverse of transpose: it stores the first four columns of k rows of src as
+// untranspose is the inverse of transpose. It stores the first four columns of k rows of src as
 // four rows of dst.
 func untranspose(k int, dst []float64, ldd int, src []float64, ld int) {
 	r0, r1, r2, r3 := dst[:k], dst[ldd:ldd+k], dst[2*ldd:2*ldd+k], dst[3*ldd:3*ldd+k]

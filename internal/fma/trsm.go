@@ -1,15 +1,15 @@
 package fma
 
-// triangle is the panels of a lower triangular matrix: for each tile of rows what lies left of its
-// diagonal tile, and that.
+// triangle holds the panels of a lower triangular matrix. For each tile of rows it holds the part
+// left of the diagonal tile, and the diagonal tile.
 type triangle struct{ left, diagonal []float64 }
 
-// panel returns both parts of the tile of rows from row i on.
+// panel returns both parts of the tile of rows that starts at row i.
 func (t *triangle) panel(i int) (left, diagonal []float64) {
 	return t.left[i*(i-rows)/2:], t.diagonal[i*rows : (i+rows)*rows]
 }
 
-// resize makes room for n rows.
+// resize allocates memory for n rows.
 func (t *triangle) resize(n int) {
 	n = up(n, rows)
 	t.left, t.diagonal = room(t.left, n*(n-rows)/2), room(t.diagonal, n*rows)
@@ -35,9 +35,10 @@ func (t *triangle) set(l Matrix) {
 	}
 }
 
-// solve stores T⁻¹b in x, which may be b, unless x is empty, and the sums of squares of its columns
-// unless these are nil. Where x is the identity, of at most Block rows, it is lower triangular
-// before and after, and only that part is read and written.
+// solve stores T⁻¹b in x, which may be b, unless x is empty. It stores the sums of squares of the
+// columns in square unless square is nil. If identity is true, x is the identity with at most
+// Block rows. Then the result is also lower triangular, and only this triangle is read and
+// written.
 func (t *triangle) solve(x, b Matrix, square []float64, identity bool) {
 	w := pool.Get().(*work)
 	defer pool.Put(w)
@@ -45,7 +46,7 @@ func (t *triangle) solve(x, b Matrix, square []float64, identity bool) {
 	if vectors512 && !identity {
 		most = 2
 	}
-	apart := up(n, rows) * columns // panels of w.x
+	apart := up(n, rows) * columns // length of a panel of w.x
 	w.x = room(w.x, most*apart)
 	for p := range most {
 		clear(w.x[p*apart+n*columns : (p+1)*apart])
@@ -92,7 +93,7 @@ func (t *triangle) solve(x, b Matrix, square []float64, identity bool) {
 	}
 }
 
-// solveColumns is solve for all columns of x.
+// solveColumns applies solve to all columns of x.
 func (t *triangle) solveColumns(r Run, x Matrix) bool {
 	if part := r.parts(x.Cols, x.Rows*x.Rows/2*x.Cols, columns); part > 0 {
 		j := jobs.Get().(*job)
@@ -109,9 +110,9 @@ func (t *triangle) solveColumns(r Run, x Matrix) bool {
 	return true
 }
 
-// Trsm replaces B by L⁻¹B, or where upper by U⁻¹B, for a triangular matrix of whose two triangles
-// one is read, and reports whether it did so to the end. The blocks of its sums are counted from
-// the first row of L and the last of U. B may not share memory with it.
+// Trsm replaces B by L⁻¹B, or by U⁻¹B if upper is true, and reports whether it completed. It
+// reads only one triangle of the matrix. The blocks of its sums are counted from the first row of
+// L or from the last row of U. B must not share memory with the matrix.
 func Trsm(r Run, l, b Matrix, upper bool) bool {
 	shapes(l.Rows == l.Cols && l.Rows == b.Rows)
 	distinct(b, l)
@@ -137,23 +138,23 @@ func Trsm(r Run, l, b Matrix, upper bool) bool {
 	return true
 }
 
-// Lower is a lower triangular matrix that is packed once for many solutions. The zero value has no
-// rows. Storage is used again.
+// Lower holds a lower triangular matrix that is packed once for many solutions. The zero value
+// has no rows. A Lower reuses its memory.
 type Lower struct {
 	n int
 	t triangle
 }
 
-// Set makes l the lower triangle of a, which it does not keep.
+// Set packs the lower triangle of a into l. It does not keep a.
 func (l *Lower) Set(a Matrix) {
 	shapes(a.Rows == a.Cols)
 	l.n = a.Rows
 	l.t.set(a)
 }
 
-// Solve stores L⁻¹B, to the bits of Trsm, in X, which is B or shares no memory with it, unless X is
-// empty; and the sums of squares of its columns, one fused product after the other, in squares,
-// unless that is nil.
+// Solve stores L⁻¹B in X, with the same bits as Trsm, unless X is empty. X must be B, or must not
+// share memory with B. Unless squares is nil, Solve stores the sums of squares of the columns in
+// it, where each sum is computed by fused operations in order.
 func (l *Lower) Solve(x, b Matrix, squares []float64) {
 	shapes(b.Rows == l.n && (x.empty() || x.Rows == b.Rows && x.Cols == b.Cols) &&
 		(squares == nil || len(squares) == b.Cols))

@@ -4,14 +4,32 @@ import "math"
 
 // Dot returns xᵀy. It panics if y is shorter than x.
 //
-// There are sixteen partial sums s_0 … s_15, of which s_(i mod 16) takes element i. The last n mod
-// 16 elements go four at a time to s_0 … s_3. Then t_j = (s_j + s_(4+j)) + (s_(8+j) + s_(12+j)),
-// and (t_0 + t_2) + (t_1 + t_3) takes the up to three elements that are left one at a time.
+// Dot has sixteen partial sums s_0 … s_15. Element i goes to s_(i mod 16), except that the last n
+// mod 16 elements go to s_0 … s_3, four at a time. Then t_j = (s_j + s_(4+j)) + (s_(8+j) +
+// s_(12+j)), and the last up to three elements are added to (t_0 + t_2) + (t_1 + t_3), one at a
+// time.
 func Dot(x, y []float64) float64 { return pathDot(x, y[:len(x):len(y)]) }
 
-// DotSquares returns Σ x_i² y_i, as Dot does of the squares, rounded. It panics if y is shorter
-// than x.
+// DotSquares returns Σ x_i² y_i, computed like Dot from the rounded squares. It panics if y is
+// shorter than x.
 func DotSquares(x, y []float64) float64 { return pathDotSquares(x, y[:len(x):len(y)]) }
+
+// Dots stores Dot of each row of A and x in dst. It panics unless a row has as many numbers as x.
+func Dots(dst []float64, a Matrix, x []float64) {
+	shapes(len(dst) == a.Rows && len(x) == a.Cols && a.Col == 1)
+	if !a.empty() {
+		pathDotRows(dst, a.Data[a.Off:], a.Row, x)
+	}
+}
+
+// DotsSquares stores DotSquares of each row of A and x in dst. It panics unless a row has as many
+// numbers as x.
+func DotsSquares(dst []float64, a Matrix, x []float64) {
+	shapes(len(dst) == a.Rows && len(x) == a.Cols && a.Col == 1)
+	if !a.empty() {
+		pathDotSquaresRows(dst, a.Data[a.Off:], a.Row, x)
+	}
+}
 
 // AxpySquares adds a times the squares of x, rounded, to y. It panics if y is shorter than x.
 func AxpySquares(a float64, x, y []float64) { pathAxpySquares(a, x, y[:len(x):len(y)]) }
@@ -25,24 +43,26 @@ func Scale(a float64, x []float64) { pathScale(a, x) }
 // Divide divides x by a.
 func Divide(x []float64, a float64) { pathDivide(x, a) }
 
-// AddSquares adds (a − y_i)², rounded, to each element of dst. It panics if y is shorter than dst.
+// AddSquares adds the rounded (a − y_i)² to each element of dst. It panics if y is shorter than
+// dst.
 func AddSquares(dst []float64, a float64, y []float64) { pathAddSquares(dst, a, y[:len(dst)]) }
 
-// AddSquaresOver adds ((a − y_i)/s)², rounded, to each element of dst. It panics if y is shorter
-// than dst.
+// AddSquaresOver adds the rounded ((a − y_i)/s)² to each element of dst. It panics if y is
+// shorter than dst.
 func AddSquaresOver(dst []float64, a float64, y []float64, s float64) {
 	pathAddSquaresOver(dst, a, y[:len(dst)], s)
 }
 
-// Ratios stores w·y_i/s_i in t and w·y_i/s_i² in u, where an s_i below least counts as least. With
-// r = 1/s_i they are w·y_i·r, and that times r. It panics if a slice is shorter than t.
+// Ratios stores w·y_i/s_i in t and w·y_i/s_i² in u, where an s_i below least counts as least. It
+// computes w·y_i·r with r = 1/s_i, and multiplies the result by r again. It panics if a slice is
+// shorter than t.
 func Ratios(t, u, y, s []float64, w, least float64) {
 	pathRatios(t, u[:len(t)], y[:len(t)], s[:len(t)], w, least)
 }
 
-// Gemv adds α·Ax to y, or α·Aᵀx if transposed. The first is y_i ← fma(α, Dot(a_i, x), y_i) for each
-// row, the second Axpy(α·x_k, a_k, y) for each row in order. The rows of A lie in memory one after
-// the other. y may not share memory with A or x.
+// Gemv adds α·Ax to y, or α·Aᵀx if transposed is true. The first is y_i ← fma(α, Dot(a_i, x),
+// y_i) for each row. The second is Axpy(α·x_k, a_k, y) for each row in order. The rows of A must
+// be contiguous, and y must not share memory with A or x.
 func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {
 	if !transposed {
 		shapes(len(x) == a.Cols && len(y) == a.Rows && a.Col == 1)
@@ -72,49 +92,6 @@ func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {
 	}
 }
 
-// Symv adds α·Ax to y for a symmetric A, whose lower triangle is read, row by row: y_i ← fma(α,
-// Dot(a_i, x), y_i) for the numbers of row i up to the diagonal, after Axpy(α·x_i, a_i, y) for
-// those left of it. y may not share memory with A or x.
-func Symv(alpha float64, a Matrix, x, y []float64) {
-	shapes(a.Rows == a.Cols && a.Col == 1 && len(x) == a.Rows && len(y) == a.Rows)
-	n := a.Rows
-	for i := 0; i < n; i += 4 {
-		h := min(4, n-i)
-		at := a.Off + i*a.Row
-		if h == 4 && i > 0 {
-			c := [4]float64{alpha * x[i], alpha * x[i+1], alpha * x[i+2], alpha * x[i+3]}
-			pathAxpy4(&c, a.Data[at:], a.Row, y[:i])
-		}
-		for r := i; r < i+h; r, at = r+1, at+a.Row {
-			row := a.Data[at : at+r+1]
-			left := i
-			if h < 4 {
-				left = 0
-			}
-			Axpy(alpha*x[r], row[left:r], y[left:r])
-			y[r] = math.FMA(alpha, Dot(row, x[:r+1]), y[r])
-		}
-	}
-}
-
-// Trsv replaces x by L⁻¹x, or where transposed by L⁻ᵀx, for a lower triangular matrix: x_i ← (x_i −
-// Dot(l_i, x))/l_ii in order, or, from the last on, x_i ← x_i/l_ii and Axpy(−x_i, l_i, x).
-func Trsv(l Matrix, x []float64, transposed bool) {
-	shapes(l.Rows == l.Cols && l.Col == 1 && len(x) == l.Rows)
-	if !transposed {
-		for i := range x {
-			row := l.Data[l.Off+i*l.Row:][:i+1]
-			x[i] = (x[i] - Dot(row[:i], x[:i])) / row[i]
-		}
-		return
-	}
-	for i := len(x) - 1; i >= 0; i-- {
-		row := l.Data[l.Off+i*l.Row:][:i+1]
-		x[i] /= row[i]
-		Axpy(-x[i], row[:i], x[:i])
-	}
-}
-
 // Trmv replaces x by Lx, or where transposed by Lᵀx, for a lower triangular matrix: x_i ← Dot(l_i,
 // x) from the last on, or, in order, Axpy(x_i, l_i, x) for what is left of the diagonal and x_i ←
 // l_ii·x_i.
@@ -133,12 +110,12 @@ func Trmv(l Matrix, x []float64, transposed bool) {
 	}
 }
 
-// transposeCols is the number of rows of a transpose that are written at a time: a line of a cache
-// of each.
+// transposeCols is the number of rows of a transpose that are written at a time. Each needs a
+// cache line.
 const transposeCols = 32
 
-// Transpose stores Aᵀ in dst, which is cols×rows. The rows of both lie in memory one after the
-// other. They may not share memory.
+// Transpose stores Aᵀ in dst, a cols×rows matrix. The rows of both must be contiguous, and they
+// must not share memory.
 func Transpose(dst, a Matrix) {
 	shapes(dst.Rows == a.Cols && dst.Cols == a.Rows && dst.Col == 1 && a.Col == 1)
 	for lo := 0; lo < a.Cols; lo += transposeCols {

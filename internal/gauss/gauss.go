@@ -581,7 +581,7 @@ func (p *Prior) StateUntil(h *parallel.Halt) (*State, error) {
 	for j, l := range p.Prec {
 		s.P[j*d+j] = l
 	}
-	ok := s.Factor()
+	ok := s.factorDiagonal()
 	if err := h.Err(); err != nil {
 		return nil, err
 	}
@@ -649,7 +649,7 @@ func (s *State) Widen() {
 // CopyPrecision copies P from o.
 func (s *State) CopyPrecision(o *State) {
 	s.Resize(len(o.Mean))
-	dense.CopyLower(s.P, o.P, len(o.Mean))
+	dense.CopyLower(nil, s.P, o.P, len(o.Mean))
 	if s.Double = o.Double; s.Double {
 		s.Widen()
 		copy(s.pLow, o.pLow)
@@ -660,7 +660,7 @@ func (s *State) CopyPrecision(o *State) {
 func (s *State) CopyFrom(o *State) {
 	d := len(o.Mean)
 	s.CopyPrecision(o)
-	dense.CopyLower(s.L, o.L, d)
+	dense.CopyLower(nil, s.L, o.L, d)
 	copy(s.Mean, o.Mean)
 	if s.Double {
 		copy(s.lLow, o.lLow)
@@ -708,7 +708,7 @@ func (s *State) Average(t float64, a, b *State) {
 func (s *State) Factor() bool {
 	d := len(s.Mean)
 	s.hasInv = false
-	dense.CopyLower(s.L, s.P, d)
+	dense.CopyLower(nil, s.L, s.P, d)
 	if s.Double {
 		copy(s.lLow, s.pLow)
 		if !(s.cholesky().CholeskyUntil(s.Halt, d) > noPivot) {
@@ -719,6 +719,18 @@ func (s *State) Factor() bool {
 	}
 	s.LogDet = dense.LogDet(s.L, d)
 	return !math.IsNaN(s.LogDet)
+}
+
+// factorDiagonal is Factor for a diagonal P and an L of zeros.
+func (s *State) factorDiagonal() bool {
+	d := len(s.Mean)
+	for j := 0; j < d*d; j += d + 1 {
+		if s.L[j] = math.Sqrt(s.P[j]); !(s.L[j] > 0 && s.L[j] <= math.MaxFloat64) {
+			return false
+		}
+	}
+	s.LogDet = dense.LogDet(s.L, d)
+	return true
 }
 
 // Pivot returns the least ratio of a pivot of s to a diagonal element of the precision of o.

@@ -227,6 +227,9 @@ func TestPairs(t *testing.T) {
 				p.r2[3*n+1], p.r2[(n-1)*n+1], p.r2[n+n-1])
 		}
 	}
+	if p := NewPairs(points(keptRows+1, keptColumns-1)); p.r2 != nil || p.distances() != nil {
+		t.Error("distances of many rows and few columns are kept")
+	}
 	if p := NewPairs(mat.NewDense(2, 1, []float64{-1e200, 1e200})); p.r2 != nil {
 		t.Errorf("distances that overflow are kept: %v", p.r2)
 	}

@@ -18,10 +18,20 @@ type Pairs struct {
 	gone bool      // Release dropped r2, which will be needed again
 }
 
-// NewPairs returns the pairs of the rows of x. It stores their distances unless they overflow.
+// Distances of few columns cost as much to read as to compute. NewPairs does not store them if there
+// are many rows, because they would take a fifth of the memory of a search.
+const (
+	keptRows    = 5000 // rows up to which distances are always stored
+	keptColumns = 5    // columns from which distances are always stored
+)
+
+// NewPairs returns the pairs of the rows of x. It stores their distances unless they overflow, or
+// x has many rows and few columns.
 func NewPairs(x *mat.Dense) *Pairs {
 	p := &Pairs{X: x}
-	p.measure()
+	if n, d := x.Dims(); n <= keptRows || d >= keptColumns {
+		p.measure()
+	}
 	return p
 }
 

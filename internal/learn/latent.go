@@ -96,7 +96,7 @@ type Latent struct {
 	workers term.Crew
 	units   float64
 
-	k, w  []float64
+	k     []float64
 	prob  site.Problem
 	mover inverseMover
 	base  term.State
@@ -127,7 +127,7 @@ func (l *Latent) State(c *save.State, n int) {
 
 // Release gives up the matrices of n × n numbers. The next Evaluate makes them again.
 func (l *Latent) Release() {
-	l.k, l.w = nil, nil
+	l.k = nil
 	halt, units := l.mover.Fac.Halt, l.mover.units
 	l.mover = inverseMover{units: units}
 	l.mover.Fac.Halt = halt
@@ -566,13 +566,12 @@ const negativeUnits = 6
 // bounds its information from below.
 func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 	n, q, nf := l.n, &l.prob.Cur, len(l.space.Coords)
-	l.w = dense.Resize(l.w, n*n)
 	l.units++
-	l.mover.inverse.Weights(&l.mover.Fac, l.w)
+	w := l.mover.inverse.Weights(&l.mover.Fac)
 	l.mover.Current = false // the inverse is gone
 	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
 	u := make([]float64, n*nf)
-	l.prior.Slopes(l.workers.Halt, x.Grad, l.w, q.A)
+	l.prior.Slopes(l.workers.Halt, x.Grad, w, q.A)
 	l.prior.Changes(l.workers.Halt, u, q.A)
 	least := make([]float64, nf)
 	for i := range l.space.Coords {
@@ -581,21 +580,21 @@ func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 				i)
 		}
 	}
-	l.information(x.Info, u, nf)
+	l.information(x.Info, w, u, nf)
 	for i := range nf {
 		x.Info.SetSym(i, i, max(x.Info.At(i, i), least[i]))
 	}
 }
 
-// information stores ½UᵀWU in info, where U is N×nf. W is the sum of a triangle T and the
-// transpose of its part below the diagonal.
-func (l *Latent) information(info *mat.SymDense, u []float64, nf int) {
+// information stores ½UᵀWU in info, where U is N×nf. w holds the lower triangle of W, with zeros
+// above it.
+func (l *Latent) information(info *mat.SymDense, w, u []float64, nf int) {
 	n := l.n
 	tu, utu := make([]float64, n*nf), make([]float64, nf*nf)
-	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.w, n, n), dense.General(u, n, nf), 0,
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(w, n, n), dense.General(u, n, nf), 0,
 		dense.General(tu, n, nf))
 	for r := range n { // half of the diagonal belongs to either triangle
-		floats.AddScaled(tu[r*nf:(r+1)*nf], -0.5*l.w[r*n+r], u[r*nf:(r+1)*nf])
+		floats.AddScaled(tu[r*nf:(r+1)*nf], -0.5*w[r*n+r], u[r*nf:(r+1)*nf])
 	}
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, nf), dense.General(tu, n, nf), 0,
 		dense.General(utu, nf, nf))

@@ -80,7 +80,7 @@ type Staged interface {
 	// gain of a step, where 0 means the default. brief allows the search to end without checking
 	// directions that it knows little about, because a search on other rows will check them.
 	Begin() (rough float64, brief bool)
-	// Advance continues with more rows and returns the approximate factor by which −ELBO grows.
-	// It reports false if there are no more rows.
-	Advance() (times float64, ok bool)
+	// Advance continues with more rows. same reports that −ELBO stays about the same
+	// function of θ, and ok that there were more rows.
+	Advance() (same, ok bool)
 }

@@ -313,13 +313,13 @@ func (s *Run) advance() bool {
 	if !ok || s.Best.Theta == nil {
 		return false
 	}
-	times, more := m.Advance()
+	same, more := m.Advance()
 	if !more {
 		return false
 	}
 	s.Search.Goal = m.Goal(s.tol)
 	s.manner()
-	s.Search.Again(s.Best.Theta, times)
+	s.Search.Again(s.Best.Theta, same)
 	s.first.F, s.Stale, s.News = math.Inf(1), true, false
 	s.stages++
 	return true

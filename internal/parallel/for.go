@@ -140,6 +140,34 @@ func (l *Loop) work(worker int) {
 // For runs a loop once.
 func For(n, chunk, workers int, f Func) { new(Loop).Run(n, chunk, workers, f) }
 
+// Vectors calls f for chunks of the elements 0 … n−1 of vectors, which f adds or sums. If the vectors
+// are long, it uses the goroutines that h lends. The chunks depend only on n, and chunk k begins at
+// element k·VectorChunk.
+func Vectors(n int, h *Halt, f func(lo, hi int)) {
+	workers := 1
+	if n >= vectorsShared {
+		workers = h.Workers()
+	}
+	if workers <= 1 {
+		for lo := 0; lo < n; lo += VectorChunk {
+			f(lo, min(lo+VectorChunk, n))
+		}
+		return
+	}
+	For(n, VectorChunk, workers, func(_, lo, hi int) { f(lo, hi) })
+}
+
+// VectorChunks returns the number of chunks of Vectors.
+func VectorChunks(n int) int { return (n + VectorChunk - 1) / VectorChunk }
+
+// VectorChunk is the number of elements in a chunk of Vectors, so that a few vectors of this length
+// fit in the cache. Vectors of fewer than vectorsShared elements take less time than waking another
+// goroutine.
+const (
+	VectorChunk   = 4096
+	vectorsShared = 1 << 15
+)
+
 // Each calls f for 0 … n−1 on the given number of goroutines. It returns the error of the
 // smallest index that failed, for any number of workers. After a failure no larger index begins.
 // After ctx is done no index begins, and Each returns the cause.

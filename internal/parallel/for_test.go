@@ -38,6 +38,36 @@ func TestForVisitsEveryIndexOnce(t *testing.T) {
 	}
 }
 
+// TestVectors checks that chunks begin at multiples of VectorChunk and have each element once, for
+// any number of goroutines.
+func TestVectors(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{1, 2, 3} {
+		for _, n := range []int{0, 1, VectorChunk, VectorChunk + 1, vectorsShared + 5} {
+			var h Halt
+			h.Lend(workers)
+			times, chunks := make([]atomic.Int32, n), atomic.Int32{}
+			Vectors(n, &h, func(lo, hi int) {
+				if lo%VectorChunk != 0 || hi != min(n, lo+VectorChunk) {
+					t.Errorf("a chunk of %d elements is %d … %d", n, lo, hi)
+				}
+				chunks.Add(1)
+				for i := lo; i < hi; i++ {
+					times[i].Add(1)
+				}
+			})
+			if k := int(chunks.Load()); k != VectorChunks(n) {
+				t.Errorf("%d elements have %d chunks, want %d", n, k, VectorChunks(n))
+			}
+			for i := range times {
+				if k := times[i].Load(); k != 1 {
+					t.Fatalf("%d workers: element %d of %d came %d times", workers, i, n, k)
+				}
+			}
+		}
+	}
+}
+
 // Helpers that are handed from loop to loop, inner ones among them, at whatever moment they are
 // about to end, miss no index and do none twice; and they end.
 func TestHelpersAreHandedOn(t *testing.T) {

@@ -1,4 +1,6 @@
-// Package score measures how well predictions agree with responses.
+// Package score measures how well predictions agree with responses: means with standard errors,
+// AUC, R², differences of two models, and calibration. The root package calls it for
+// Prediction.Scores, Calibration, CompareLOO and PredictiveCheck.
 package score
 
 import (
@@ -9,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// MeanVariance returns the mean and the sample variance of x, which may hold +Inf.
+// MeanVariance returns the mean and the sample variance of x. Both are +Inf if x contains +Inf.
 func MeanVariance(x []float64) (mean, variance float64) {
 	var squares float64
 	for i, v := range x { // West (1979)
@@ -26,18 +28,19 @@ func MeanVariance(x []float64) (mean, variance float64) {
 	return mean, squares / float64(len(x)-1)
 }
 
-// StandardError returns that of a mean of n.
+// StandardError returns the standard error of a mean of n values with this variance.
 func StandardError(variance float64, n int) float64 { return math.Sqrt(variance / float64(n)) }
 
-// AUC returns the share of pairs in which up is larger than down, a tie being half a pair, and its
-// standard error: the variances of the shares of each of up, and of each of down (DeLong, DeLong
-// and Clarke-Pearson 1988). Both are sorted.
+// AUC returns the probability that a value of up is larger than a value of down, where ties count
+// half, and its standard error. The error comes from the variance over up, and over down, of the
+// fraction of the other values that are smaller (DeLong, DeLong and Clarke-Pearson 1988). AUC
+// sorts both slices.
 func AUC(up, down []float64) (value, se float64) {
 	slices.Sort(up)
 	slices.Sort(down)
-	shares := func(of, among []float64) []float64 { // of those that are smaller
+	shares := func(of, among []float64) []float64 { // fraction of smaller values
 		share := make([]float64, len(of))
-		less, most := 0, 0 // that are smaller, and that are not larger
+		less, most := 0, 0 // counts of smaller values, and of values that are not larger
 		for i, x := range of {
 			for less < len(among) && among[less] < x {
 				less++
@@ -54,7 +57,7 @@ func AUC(up, down []float64) (value, se float64) {
 	return value, math.Sqrt(v1/float64(len(up)) + v0/float64(len(down)))
 }
 
-// Indicator returns 1 for true and 0 for false.
+// Indicator returns 1 if b is true and 0 otherwise.
 func Indicator(b bool) float64 {
 	if b {
 		return 1
@@ -62,7 +65,8 @@ func Indicator(b bool) float64 {
 	return 0
 }
 
-// RMSE returns the root of the mean of squares, and its standard error by the delta method.
+// RMSE returns the root of the mean of the given squares, and its standard error by the delta
+// method.
 func RMSE(squares []float64) (rmse, se float64) {
 	mse, v := MeanVariance(squares)
 	if rmse = math.Sqrt(mse); rmse > 0 {
@@ -71,7 +75,8 @@ func RMSE(squares []float64) (rmse, se float64) {
 	return rmse, se
 }
 
-// R2 returns 1 − Σ squares/Σ(y − ȳ)², with its standard error by the delta method, if y differ.
+// R2 returns 1 − Σ squares/Σ(y − ȳ)² and its standard error by the delta method. It reports false
+// if all y are equal.
 func R2(y, squares []float64) (r2, se float64, ok bool) {
 	n := len(y)
 	mse, _ := MeanVariance(squares)
@@ -89,9 +94,9 @@ func R2(y, squares []float64) (r2, se float64, ok bool) {
 	return r2, StandardError(v, n), true
 }
 
-// Difference returns Σ w_n x_n of differences x = a − b, without those at the sorted indices skip,
-// and its standard error over the data, +Inf unless their weights add up to more than 1. Weights
-// are those of weight(n).
+// Difference returns the weighted sum Σ w_n (a_n − b_n) with w_n = weight(n), and its standard
+// error. It leaves out the observations at the sorted indices skip. The standard error is +Inf
+// unless the weights add up to more than 1.
 func Difference(a, b []float64, skip []int, weight func(n int) float64) (diff, se float64) {
 	var sum, mean, squares float64 // West (1979)
 	for n, l := range a {
@@ -111,7 +116,8 @@ func Difference(a, b []float64, skip []int, weight func(n int) float64) (diff, s
 	return diff, se
 }
 
-// Bin are rows of similar predicted probability of the label +1, as pgsvi.CalibrationBin.
+// A Bin groups rows with similar predicted probabilities of the label +1, like
+// pgsvi.CalibrationBin.
 type Bin struct {
 	Rows      int
 	Predicted float64
@@ -119,9 +125,10 @@ type Bin struct {
 	Lo, Hi    float64
 }
 
-// Calibrate compares probabilities of +1 with labels y in bins of about equally many of rows, which
-// it sorts. Rows of equal probability stay together. It returns the bins, Σ_b n_b
-// KL(observed_b‖predicted_b)/n in nats a row, and what a calibrated model has of that by chance.
+// Calibrate compares the probabilities of +1 with the labels y. It sorts rows by probability and
+// cuts them into bins of about equal size, where rows of equal probability share a bin. It
+// returns the bins and the miscalibration Σ_b n_b KL(observed_b‖predicted_b)/n in nats per row.
+// The last result is the miscalibration that a calibrated model has by chance.
 func Calibrate(rows []int, prob, y, weight []float64, bins int) (found []Bin, nats,
 	chance float64) {
 	slices.SortStableFunc(rows, func(a, b int) int { return cmp.Compare(prob[a], prob[b]) })
@@ -138,14 +145,14 @@ func Calibrate(rows []int, prob, y, weight []float64, bins int) (found []Bin, na
 		all += n
 		lo = hi
 		for b+2 < bins && (b+2)*len(rows)/bins <= lo {
-			b++ // the bins that ties have filled
+			b++ // skip the bins that ties have filled
 		}
 	}
 	nats /= all
 	return found, nats, float64(len(found)) / (2 * all)
 }
 
-// newBin returns a bin of rows, the sum of their weights, and KL(observed‖predicted).
+// newBin returns a bin of the given rows, the sum of their weights, and KL(observed‖predicted).
 func newBin(rows []int, prob, y, weight []float64) (bin Bin, n, nats float64) {
 	var yes, sum float64
 	for _, i := range rows {

@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// TestMeans against gonum, and with a value of +Inf.
+// TestMeans checks means and variances against gonum, and that a value of +Inf makes both
+// infinite.
 func TestMeans(t *testing.T) {
 	x := []float64{3, -1, 4, 1, 5}
 	m, v := MeanVariance(x)
@@ -23,7 +24,7 @@ func TestMeans(t *testing.T) {
 	}
 }
 
-// TestAUC against all pairs, with ties.
+// TestAUC checks the AUC against a count of all pairs, including ties.
 func TestAUC(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	up, down := make([]float64, 30), make([]float64, 20)
@@ -44,7 +45,8 @@ func TestAUC(t *testing.T) {
 	}
 }
 
-// TestR2: of a perfect prediction it is 1, of the mean 0, and of equal responses there is none.
+// TestR2 checks that R² is 1 for a perfect prediction, 0 for the mean, and missing if all
+// responses are equal.
 func TestR2(t *testing.T) {
 	y := []float64{1, 2, 4, 9}
 	if r2, se, ok := R2(y, make([]float64, 4)); !ok || r2 != 1 || se != 0 {
@@ -61,18 +63,20 @@ func TestR2(t *testing.T) {
 	}
 }
 
-// TestDifference: a weight of 2 is two data, for both numbers.
+// TestDifference checks that weight 2 counts as two observations in the sum and in its standard
+// error.
 func TestDifference(t *testing.T) {
 	a, b := []float64{1, 2, 5, 7}, []float64{0, 3, 1, 0}
 	w := []float64{1, 2, 1, 1}
 	diff, se := Difference(a, b, []int{3}, func(n int) float64 { return w[n] })
-	x := []float64{1, -1, -1, 4} // by hand: 1, twice −1, 4
+	x := []float64{1, -1, -1, 4} // the differences, where −1 has weight 2
 	if want := math.Sqrt(4 * stat.Variance(x, nil)); diff != 3 || math.Abs(se-want) > 1e-14 {
 		t.Errorf("%v ± %v, want 3 ± %v", diff, se, want)
 	}
 }
 
-// TestCalibrate: probabilities in bins, those that are equal in one.
+// TestCalibrate checks the bins, the miscalibration and its value by chance, with ties that share
+// a bin.
 func TestCalibrate(t *testing.T) {
 	prob := []float64{0.9, 0.1, 0.1, 0.1, 0.8, 0.9}
 	y := []float64{1, -1, -1, 1, 1, 1}

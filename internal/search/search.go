@@ -1,5 +1,10 @@
-// Package search minimises a function whose values and derivatives have an error that the caller
-// can choose, such as an evidence lower bound. It is the search for hyper-parameters.
+// Package search minimizes a function f(θ) whose values and gradients have an error that the
+// caller controls. It is the optimizer of the hyperparameters θ: f is −ELBO − log p(θ), and each
+// evaluation is a fit of q that may stop early.
+//
+// Package learn drives a Search. It evaluates f at Next to within Slack nats, calls Tell with the
+// Point, and repeats until Done. End reports how close the search came to the minimum. State saves
+// and restores a search that was interrupted.
 package search
 
 import (
@@ -11,26 +16,28 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The search over hyper-parameters, from trials on ten data sets and on 350 simulated ones.
+// These constants were tuned on ten data sets and 350 simulated data sets.
 const (
-	searchPairs = 8 // steps that the curvature remembers
-	// Part is the part of the average information that is the curvature, to begin with: q takes up
-	// the rest. Under Gaussian noise it is all of it.
+	searchPairs = 8 // number of steps that BFGS stores
+	// Part is the initial fraction of the average information that goes into the metric. The
+	// fraction is below 1 because q adapts to θ and takes up the rest. It would be 1 under
+	// Gaussian noise.
 	Part          = 0.3
-	leastPart     = 3e-3 // and the least of it
-	searchRidge   = 0.01 // of the diagonal, added to it
-	leastCurve    = 1e-6 // and absolutely
-	LongestStep   = 1.5  // in any θ: a factor of 4.5
-	CompositeStep = 1    // the same where kernels have parts, which can change places
+	leastPart     = 3e-3 // smallest fraction
+	searchRidge   = 0.01 // added to the metric, relative to its diagonal
+	leastCurve    = 1e-6 // lower bound on the curvature
+	LongestStep   = 1.5  // longest step in any θ, a factor of 4.5
+	CompositeStep = 1    // the same for kernels whose parts can change places
 	armijo        = 1e-4
-	// reachAgain is by how much longer a step may be than one that was cut short or did well, and
-	// shorter than one that did not.
+	// reachAgain is the factor by which the longest step grows after a good step or after a step
+	// that was shortened, and shrinks after a poor one.
 	reachAgain = 2
-	goodGain   = 0.75 // of what it promised: well,
-	littleGain = 0.25 // and not
-	// falseGain is the part of what the slopes at both ends of a step say, below which these are
-	// not known well enough: q, whose error they show by its root, must be by sharper better, and
-	// by sharpest at most.
+	goodGain   = 0.75 // a good step gains more than this fraction of its predicted gain
+	littleGain = 0.25 // a poor step gains less than this fraction
+	// The slopes at both ends of a step predict its gain. If the step gains less than falseGain
+	// of the prediction, the slopes have too large an error. The error of a slope falls with the
+	// root of the gap of q, so the search then requires a gap that is smaller by the factor
+	// sharper. The product of these factors is at least sharpest.
 	falseGain  = 0.25
 	sharper    = 0.01
 	sharpest   = 1e-6
@@ -41,132 +48,133 @@ const (
 	StopPart   = 0.1  // of the goal, above which the search does not end
 	// the same where passes over all rows are dear; with 0.4 the slopes once ended a search 3 nats
 	// short that may leave 0.9
-	StagedPart = 0.06
+	StagedPart = 0.1
 	// noisyTurn is the part of sᵀy, in nats, that both ends of a step may be off by before that
 	// hides it.
 	noisyTurn = 0.1
-	// leastTurn is the part of sᵀBs to which a smaller sᵀy is raised (Powell 1978): B falls by at
-	// most ten times a step, where the curvature is negative too, and steps grow.
+	// leastTurn is the fraction of sᵀBs to which a smaller sᵀy is raised (Powell 1978). So B
+	// falls by at most a factor of ten per step, even if the curvature is negative, and steps
+	// grow.
 	leastTurn = 0.1
-	// mostTurn bounds by how many times B grows across a step. Where the curvature along a step is
-	// near zero, a change of the slope across it would else make B stiffer by orders of magnitude.
+	// mostTurn bounds the factor by which B grows across a step. If the curvature along a step is
+	// near zero, a change of the slope across it would make B stiffer by orders of magnitude.
 	mostTurn = 10
-	// of the average information, in the metric that must promise little too at the end
+	// checkPart multiplies the fraction of the average information to make the metric flatter. At
+	// the end, the predicted gain of the flatter metric must also be small.
 	checkPart  = 0.1
-	mostChecks = 2 // steps of that metric at one point
-	// bareGoal is how many times the goal the metric without steps may promise: it is too flat at
-	// many a right end, too. At the wrong ends that were seen it promised whole nats.
+	mostChecks = 2 // steps of the flatter metric from one point
+	// bareGoal times the goal bounds the predicted gain of the metric without BFGS steps at the
+	// end. The factor is large because this metric is too flat at many minima. At the points that
+	// were not minima, it predicted gains of whole nats.
 	bareGoal = 10
-	// probeRise is in nats over the longest step: a direction of less is flat. Priors leave none.
+	// A direction is flat if f rises by less than probeRise nats over the longest step, according
+	// to the metric. Priors leave no flat directions.
 	probeRise      = 0.1
-	mostProbes     = 8               // steps along flat directions, each of less gain than the goal
-	probeNear      = 0.1             // of the longest step: the second try is not nearer,
-	probeFar       = 0.5             // and not farther
-	searchTries    = 8               // lengths of a step
-	searchPatience = 3 * searchTries // points that are no better, as where q has several optima
+	mostProbes     = 8               // steps along flat directions without a gain
+	probeNear      = 0.1             // least length of the second probe, relative to Longest
+	probeFar       = 0.5             // its largest length
+	searchTries    = 8               // lengths of a step that are tried
+	searchPatience = 3 * searchTries // points without progress, for example if q has several optima
 )
 
-// Point is what is known at a θ.
+// A Point holds θ, f and its derivatives at θ, and the error of f.
 type Point struct {
 	Theta []float64
 	F     float64       // −ELBO − log prior, or +Inf
-	Prior float64       // −log prior of it
-	Grad  []float64     // of f
-	Info  *mat.SymDense // the average information of −ELBO
-	Slack float64       // nats that f may be too high: +Inf if that is not known
+	Prior float64       // −log prior of θ
+	Grad  []float64     // gradient of F
+	Info  *mat.SymDense // average information of −ELBO
+	Slack float64       // bound on the error of F in nats, or +Inf if it is not known
 }
 
-// Search minimises f by a quasi-Newton method. Its metric is a part of the average information
-// (Gilmour, Thompson and Cullis 1995) and, for what that lacks, the last steps (BFGS). It says
-// where f is wanted next, and is told. f is known to a tolerance that it sets: at most a small
-// part of what a step promises.
+// A Search minimizes f by a quasi-Newton method. Its metric is a fraction of the average
+// information (Gilmour, Thompson and Cullis 1995), which the last steps correct by BFGS updates.
+// The search also sets the tolerance of each evaluation of f, which is at most a small fraction
+// of the predicted gain.
 //
-// Where the metric promises less than the goal, the search takes a step of one that is flatter
-// where no step has been, and one of the information alone, if these promise more. Then it goes a
-// long way downhill along directions that are flat by the information: without a prior there may
-// be a plateau or a saddle, which slopes do not show. It ends where none of these gains anything.
+// If the predicted gain is below the goal, the search does not stop yet. First it takes a step of
+// a metric that is flatter where no step has been, and a step of the metric without BFGS updates,
+// if these predict a gain above the goal. Then it takes long steps downhill along the directions
+// that are flat in the metric. Without a prior, such directions may lead across a plateau or away
+// from a saddle, which slopes do not show. The search ends when none of these steps gains
+// anything.
 type Search struct {
-	Prec    *mat.SymDense // of the priors
+	Prec    *mat.SymDense // precision of the priors
 	Lo, Hi  []float64
 	Goal    float64
-	Exact   float64 // part of the goal, below which q need not be known
+	Exact   float64 // fraction of Goal below which the gap of q need not fall
 	Longest float64
-	// Rough is the part of what a step promises, and of a nat at first, that f may be off by; 0
-	// for the default.
+	// Rough is the allowed error of f as a fraction of the predicted gain. It is also the allowed
+	// error in nats at the first point. 0 means the default.
 	Rough float64
 	// Close is the largest error of f, in nats, when a step has a predicted gain below closeGain.
 	// A caller that measures the curvature near the end sets it; 0 means the default.
 	Close float64
-	Brief bool    // no look at a flatter metric at the end; doubts of a search before stay
-	reach float64 // the longest step for now
-	gain  float64 // that the step promises
-	Part  float64 // of the average information
+	Brief bool    // no flatter metric at the end; Again keeps the doubts of the search before
+	reach float64 // current bound on the length of a step
+	gain  float64 // predicted gain of the step
+	Part  float64 // current fraction of the average information
 	Part0 float64
 
-	Cur     Point
-	begun   bool
-	Next    []float64
-	Slack   float64 // that is asked for
-	line    bool    // next is along dir, at length t
-	dir     []float64
-	t       float64
-	slope   float64
-	promise float64 // ½gᵀB⁻¹g at cur
-	steps   [][]float64
-	turns   [][]float64 // by how much the gradient changed
-	tries   int
-	low     float64 // the least f so far, to a part of the goal
-	waited  int     // points since
-	fresh   bool    // steps are forgotten and the step was tried without
-	Done    bool
-	stalled bool // it gave up: the promise is not below the goal, or f not known well enough
-	doubted bool // the flatter metric still promises more than the goal
+	Cur       Point
+	begun     bool
+	Next      []float64
+	Slack     float64 // largest error allowed at Next
+	line      bool    // Next lies along dir, at length t
+	dir       []float64
+	t         float64
+	slope     float64
+	predicted float64 // predicted gain ½gᵀB⁻¹g at Cur
+	steps     [][]float64
+	turns     [][]float64 // changes of the gradient along steps
+	tries     int
+	low       float64 // lowest F, up to a fraction of the goal
+	waited    int     // points since low fell
+	fresh     bool    // the BFGS steps were dropped at Cur
+	Done      bool
+	stalled   bool // the search gave up above its goal, or F has too large an error
+	doubted   bool // the flatter metric still predicts a gain above the goal
 
-	checks   int  // steps of the flatter metric since one that gained
-	checking bool // next is one
+	checks   int  // steps of the flatter metric since the last gain
+	checking bool // Next is such a step
 
-	// measured is the curvature at a θ near cur, with the steps since then; nil if only they and
-	// the average information are known.
+	// measured is the curvature at a θ near Cur, to which the later steps are added. It is nil if
+	// the curvature was not measured.
 	measured *mat.SymDense
 	proposed bool // Propose has set dir, and measured is the curvature at its end
 
-	sharp   float64 // the part of Exact that is asked for
-	probes  int     // steps along flat directions since one that gained
-	probing bool    // next is one
+	sharp   float64 // factor on Exact
+	probes  int     // steps along flat directions since the last gain
+	probing bool    // Next is such a step
 }
 
-// Begin starts from θ.
+// Begin starts a search at θ and forgets all earlier steps.
 func (s *Search) Begin(theta []float64) {
 	s.Cur, s.begun, s.line, s.fresh = Point{F: math.Inf(1)}, false, false, false
 	s.Done, s.stalled, s.doubted, s.checks, s.checking = false, false, false, 0, false
 	s.probes, s.probing, s.proposed = 0, false, false
 	s.sharp = 1
 	s.Next, s.Slack, s.Part = slices.Clone(theta), max(firstSlack, s.least(), s.Rough), s.Part0
-	s.promise, s.reach = math.Inf(1), s.Longest
+	s.predicted, s.reach = math.Inf(1), s.Longest
 	s.steps, s.turns, s.low, s.waited = nil, nil, math.Inf(1), 0
 	s.measured = nil
 }
 
-// Again begins at θ with what is known of the curvature, of so many times as many rows.
-func (s *Search) Again(theta []float64, times float64) {
+// Again begins at θ. With same set the objective is about the same function as before, and the
+// search goes on with the steps that it knows the curvature by. Otherwise only Part carries over:
+// the curvature in scale and length scale grows far more slowly than the number of rows.
+func (s *Search) Again(theta []float64, same bool) {
 	steps, turns, part, doubted := s.steps, s.turns, s.Part, s.doubted && s.Brief
 	s.Begin(theta)
-	s.steps, s.Part, s.doubted = steps, part, doubted
-	var prior mat.VecDense
-	for i, y := range turns {
-		prior.MulVec(s.Prec, mat.NewVecDense(len(y), steps[i]))
-		turn := make([]float64, len(y))
-		for j, v := range y {
-			turn[j] = times*v + (1-times)*prior.AtVec(j)
-		}
-		s.turns = append(s.turns, turn)
+	if s.Part, s.doubted = part, doubted; same {
+		s.steps, s.turns = steps, turns
 	}
 }
 
-// least is how exactly f need be known at most.
+// least returns the smallest error of f that the search requires, in nats.
 func (s *Search) least() float64 { return s.sharp * s.Exact * s.Goal }
 
-// Tell goes on from x, which is what was asked for.
+// Tell takes the evaluation of f at Next and chooses the next point.
 func (s *Search) Tell(x Point) {
 	if s.waited++; x.F < s.low-StopPart*s.Goal {
 		s.low, s.waited = x.F, 0
@@ -207,7 +215,7 @@ func (s *Search) Tell(x Point) {
 	}
 }
 
-// along returns the slope of f along the step from cur to x, by the given gradient.
+// along returns the slope of f along the step from Cur to x, from the given gradient.
 func (s *Search) along(x *Point, grad []float64) (slope float64) {
 	for i, t := range x.Theta {
 		slope += (t - s.Cur.Theta[i]) * grad[i]
@@ -215,7 +223,7 @@ func (s *Search) along(x *Point, grad []float64) (slope float64) {
 	return slope
 }
 
-// checked goes on from the step x of the flatter metric.
+// checked takes the evaluation x of a step of the flatter metric.
 func (s *Search) checked(x Point) {
 	s.checking = false
 	if !math.IsInf(x.F, 1) {
@@ -230,10 +238,10 @@ func (s *Search) checked(x Point) {
 	s.aim()
 }
 
-// giveUp ends the search before its goal.
+// giveUp ends the search above its goal.
 func (s *Search) giveUp() { s.Done, s.stalled = true, true }
 
-// Most is the largest f at next that is not too high to go there.
+// Most returns the largest value at Next that the search accepts.
 func (s *Search) Most() float64 {
 	if !s.line || s.checking || s.probing {
 		return math.Inf(1)
@@ -241,7 +249,8 @@ func (s *Search) Most() float64 {
 	return s.Cur.F + armijo*s.t*s.slope + s.Slack
 }
 
-// learn keeps the step to x, unless what f may be off by hides how the slope changes along it.
+// learn stores the step to x and its change of the gradient. It drops the step if the errors of f
+// hide that change.
 func (s *Search) learn(x *Point) {
 	n := len(x.Theta)
 	step, turn := make([]float64, n), make([]float64, n)
@@ -254,7 +263,7 @@ func (s *Search) learn(x *Point) {
 	v := mat.NewVecDense(n, step)
 	s.damp(v, mat.NewVecDense(n, turn))
 	if !(floats.Dot(step, turn) > 0) {
-		return // no step at all
+		return // the step is empty
 	}
 	if len(s.steps) == searchPairs {
 		s.steps, s.turns = s.steps[1:], s.turns[1:]
@@ -262,15 +271,15 @@ func (s *Search) learn(x *Point) {
 	s.steps, s.turns = append(s.steps, step), append(s.turns, turn)
 	if info := mat.Inner(v, x.Info, v); info > 0 {
 		part := (sy - mat.Inner(v, s.Prec, v)) / info
-		// one step may not be like the next
+		// The root of the product smooths the fraction, because steps differ.
 		s.Part = math.Sqrt(s.Part * min(max(part, leastPart), 1))
 	}
 }
 
-// damp changes y, the turn of the step s, so that it changes the metric B by bounded factors. Let
-// y = αBs + p with sᵀp = 0. An α below leastTurn is raised to that, and p dropped, of which such a
-// step says nothing. Else p is shortened until B grows across the step by at most mostTurn times:
-// it grows by pᵀB⁻¹p/(α sᵀBs).
+// damp changes y, the change of the gradient along the step s, such that it changes the metric B
+// by bounded factors. Let y = αBs + p with sᵀp = 0. If α is below leastTurn, damp raises it to
+// leastTurn and drops p, because such a step has no reliable p. Otherwise damp shortens p until
+// the update multiplies B across the step by at most mostTurn. This factor is pᵀB⁻¹p/(α sᵀBs).
 func (s *Search) damp(step, turn *mat.VecDense) {
 	b := s.Curvature(s.Part)
 	var bs, p, bp mat.VecDense
@@ -292,21 +301,21 @@ func (s *Search) damp(step, turn *mat.VecDense) {
 	}
 }
 
-// Near reports whether, by the metric, cur is at most promise nats above the minimum, and whether
-// the error of f at cur is at most slack nats.
-func (s *Search) Near(promise, slack float64) bool {
-	return s.begun && !s.stalled && s.promise <= promise && s.Cur.Slack <= slack
+// Near reports whether the metric puts Cur at most predicted nats above the minimum, and the error
+// of f at Cur is at most slack nats.
+func (s *Search) Near(predicted, slack float64) bool {
+	return s.begun && !s.stalled && s.predicted <= predicted && s.Cur.Slack <= slack
 }
 
-// Measure replaces the metric by b, the curvature at cur, and returns the predicted gain. A search
-// that has not ended continues with it.
-func (s *Search) Measure(b *mat.SymDense, ended bool) (promise float64) {
+// Measure replaces the metric by b, the measured curvature at Cur, and returns the predicted
+// gain. Unless the search has ended, it continues with this metric.
+func (s *Search) Measure(b *mat.SymDense, ended bool) (predicted float64) {
 	s.measured, s.steps, s.turns = b, nil, nil
 	if !ended {
 		s.Done, s.doubted, s.checking, s.probing = false, false, false, false
 		s.aim()
 	}
-	return s.promise
+	return s.predicted
 }
 
 // Propose makes θ the next point if f falls from cur toward it, and b the metric from there on. The
@@ -339,7 +348,8 @@ func (s *Search) Curvature(part float64) *mat.SymDense {
 	return b
 }
 
-// base returns the metric at cur without steps: the measured one, or that part of the information.
+// base returns the metric at Cur without BFGS updates. It is the measured curvature, or the given
+// fraction of the average information.
 func (s *Search) base(part float64) *mat.SymDense {
 	if s.measured == nil {
 		return s.information(part)
@@ -349,7 +359,8 @@ func (s *Search) base(part float64) *mat.SymDense {
 	return b
 }
 
-// information returns the metric at cur without steps, with that part of the average information.
+// information returns the metric at Cur from the given fraction of the average information,
+// without measured curvature and BFGS updates.
 func (s *Search) information(part float64) *mat.SymDense {
 	n := len(s.Cur.Theta)
 	b := mat.NewSymDense(n, nil)
@@ -361,7 +372,7 @@ func (s *Search) information(part float64) *mat.SymDense {
 	return b
 }
 
-// outward reports whether a step of that sign in θ_i leaves the bounds of the search.
+// outward reports whether a step of the given sign in θ_i leaves the bounds of the search.
 func (s *Search) outward(i int, step float64) bool {
 	const edge = 1e-12
 	t := s.Cur.Theta[i]
@@ -369,7 +380,7 @@ func (s *Search) outward(i int, step float64) bool {
 		t >= s.Hi[i]-edge*(1+math.Abs(t)) && step > 0
 }
 
-// held returns the coordinates that a step down the gradient would take out of the bounds.
+// held reports for each coordinate whether a step down the gradient leaves the bounds.
 func (s *Search) held() []bool {
 	held := make([]bool, len(s.Cur.Theta))
 	for i, g := range s.Cur.Grad {
@@ -378,7 +389,7 @@ func (s *Search) held() []bool {
 	return held
 }
 
-// hold makes the metric b the identity in the coordinates that are held.
+// hold makes the metric b the identity in the held coordinates.
 func hold(b *mat.SymDense, held []bool) {
 	for i, h := range held {
 		if !h {
@@ -391,10 +402,10 @@ func hold(b *mat.SymDense, held []bool) {
 	}
 }
 
-// solve returns −B⁻¹g, of the metric b, over the coordinates that it does not take out of the
-// bounds; the others stay. It overwrites b.
+// solve returns −B⁻¹g for the metric b. Coordinates that would leave the bounds are held and do
+// not move. It overwrites b.
 func (s *Search) solve(b *mat.SymDense) []float64 {
-	for held := s.held(); ; { // holds one more each time
+	for held := s.held(); ; { // each round holds at least one more coordinate
 		hold(b, held)
 		d, all := s.solveHeld(b, held), true
 		for i, v := range d {
@@ -408,7 +419,8 @@ func (s *Search) solve(b *mat.SymDense) []float64 {
 	}
 }
 
-// solveHeld is solve where the coordinates that are held stay.
+// solveHeld returns −B⁻¹g with zeros in the held coordinates. If b is not positive definite, it
+// returns a gradient step scaled by the diagonal instead.
 func (s *Search) solveHeld(b *mat.SymDense, held []bool) []float64 {
 	rhs := mat.NewVecDense(len(held), nil)
 	for i, h := range held {
@@ -427,13 +439,14 @@ func (s *Search) solveHeld(b *mat.SymDense, held []bool) []float64 {
 	return d.RawVector().Data
 }
 
-// aim decides where to go from cur.
+// aim chooses the next step from Cur and the error that it allows, or lets finish end the search
+// if the predicted gain is below the goal.
 func (s *Search) aim() {
-	if s.promise = max(s.head(s.Curvature(s.Part)), 0); s.promise < s.Goal {
+	if s.predicted = max(s.head(s.Curvature(s.Part)), 0); s.predicted < s.Goal {
 		s.finish(max(s.least(), StopPart*s.Goal))
 		return
 	}
-	s.gain = s.promise
+	s.gain = s.predicted
 	if m := MaxAbs(s.dir); m > s.reach {
 		short := s.reach / m
 		s.gain = -s.slope * short * (1 - 0.5*short)
@@ -458,12 +471,13 @@ func (s *Search) head(b *mat.SymDense) (promise float64) {
 	return -0.5 * s.slope
 }
 
-// finish ends the search at cur, once f is known there to within enough nats, and a flatter metric
-// and that without steps agree: these may be of where the curvature was another.
+// finish ends the search at Cur. Before that, it requires that f is known to within enough nats
+// at Cur, and that the flatter metric and the metric without BFGS updates also predict little
+// gain. The updates may come from a region with another curvature.
 func (s *Search) finish(enough float64) {
 	if s.Cur.Slack > enough {
 		if again := !s.line && s.Slack <= enough; again {
-			s.Done, s.stalled = true, s.promise+s.Cur.Slack > s.Goal
+			s.Done, s.stalled = true, s.predicted+s.Cur.Slack > s.Goal
 			return
 		}
 		s.Slack, s.line, s.Next = enough, false, slices.Clone(s.Cur.Theta)
@@ -493,8 +507,8 @@ func (s *Search) finish(enough float64) {
 	s.try()
 }
 
-// probe takes a step along the flat directions at cur, or ends the search if there are none, or no
-// more are worth it.
+// probe takes a step along the flat directions at Cur. It ends the search if there are no such
+// directions or mostProbes steps gained too little.
 func (s *Search) probe(enough float64) {
 	if s.Done = s.probes >= mostProbes || !s.flat(); s.Done {
 		return
@@ -504,8 +518,9 @@ func (s *Search) probe(enough float64) {
 	s.try()
 }
 
-// flat turns downhill in the space of the eigenvectors of the flatter metric, without steps, along
-// which it rises by less than probeRise over the longest step. It reports whether there is a slope.
+// flat points dir downhill within the flat directions, and reports whether f has a slope there.
+// These are the eigenvectors of the flatter metric without BFGS updates along which f rises by
+// less than probeRise over the longest step.
 func (s *Search) flat() bool {
 	b, held := s.base(checkPart*s.Part), s.held()
 	hold(b, held)
@@ -538,9 +553,9 @@ func (s *Search) flat() bool {
 	return true
 }
 
-// probed goes on from the step x along the flat directions: from where it falls, and once more
-// along them where it falls faster than before. A step that gains nothing is taken once more to
-// where the cubic through what is known of its ends is least.
+// probed takes the evaluation x of a step along the flat directions. It moves to x if f falls
+// there, and allows more such steps if f falls faster at x than before. A step that gains nothing
+// is tried once more at the minimum of a cubic between its ends.
 func (s *Search) probed(x Point) {
 	gain := s.Cur.F - x.F
 	if !(gain > 0) && s.t == 1 {
@@ -562,14 +577,14 @@ func (s *Search) probed(x Point) {
 	s.aim()
 }
 
-// cubic returns where between cur and its step x the cubic with their values and slopes is least,
-// as a part of the step within bounds.
+// cubic returns the minimum between Cur and x of the cubic that matches the values and slopes at
+// both, as a fraction of the step. The fraction is between probeNear and probeFar.
 func (s *Search) cubic(x *Point) float64 {
 	if math.IsInf(x.F, 1) {
 		return probeNear
 	}
 	rise, slope := x.F-s.Cur.F, s.along(x, s.Cur.Grad)
-	b := s.along(x, x.Grad) + slope - 2*rise // of slope·t + at² + bt³
+	b := s.along(x, x.Grad) + slope - 2*rise // f − Cur.F = slope·t + at² + bt³ at the fraction t
 	a := rise - slope - b
 	t := (math.Sqrt(a*a-3*b*slope) - a) / (3 * b)
 	if !(t > probeNear) {
@@ -585,7 +600,7 @@ func MaxAbs(v []float64) (m float64) {
 	return m
 }
 
-// try asks for f at length t.
+// try sets Next to the point at length t along dir, within the bounds.
 func (s *Search) try() {
 	s.line, s.Next = true, slices.Clone(s.Cur.Theta)
 	for i, d := range s.dir {
@@ -593,10 +608,11 @@ func (s *Search) try() {
 	}
 }
 
-// shorten goes back after f at length t.
+// shorten tries a smaller t, given the value f at the present t. After searchTries lengths, the
+// search forgets the BFGS steps and starts again from Cur, or gives up if it already did so.
 func (s *Search) shorten(f float64) {
 	shorter := 0.25
-	if !math.IsInf(f, 1) { // the minimum of the parabola
+	if !math.IsInf(f, 1) { // go to the minimum of the parabola
 		shorter = min(max(-0.5*s.slope*s.t/(f-s.Cur.F-s.slope*s.t), 0.1), 0.5)
 	}
 	s.t *= shorter
@@ -612,31 +628,31 @@ func (s *Search) shorten(f float64) {
 	s.aim()
 }
 
-// Ending is how a search ended.
+// An Ending reports how a search ended.
 type Ending struct {
-	Left    float64 // nats that it may have left
-	Stuck   bool    // it had to give up
-	Doubted bool    // its curvature is not known in all directions
+	Left    float64 // estimated distance to the minimum, in nats
+	Stuck   bool    // the search gave up
+	Doubted bool    // the curvature is not known in all directions
 }
 
-// End returns how the search ended. Where it gave up, twice the slack is left, too: at one θ and
-// another.
+// End reports how the search ended. If it gave up, Left includes twice the error of f, because
+// the error counts at both ends of a step.
 func (s *Search) End() Ending {
-	e := Ending{s.promise, s.stalled, s.doubted && !s.stalled}
+	e := Ending{s.predicted, s.stalled, s.doubted && !s.stalled}
 	if s.stalled {
 		e.Left += 2 * s.Cur.Slack
 	}
 	return e
 }
 
-// State writes or reads s, of n coordinates.
+// State saves or restores s, which has n coordinates.
 func (s *Search) State(c *save.State) {
 	n := len(s.Lo)
 	s.Cur.State(c, n)
 	c.Bool(&s.begun, &s.line, &s.fresh, &s.Done, &s.stalled, &s.doubted, &s.checking,
 		&s.probing, &s.Brief, &s.proposed)
 	c.Floats(n, &s.Next, &s.dir)
-	c.Float(&s.Goal, &s.Slack, &s.t, &s.slope, &s.promise, &s.Part, &s.reach, &s.gain, &s.low,
+	c.Float(&s.Goal, &s.Slack, &s.t, &s.slope, &s.predicted, &s.Part, &s.reach, &s.gain, &s.low,
 		&s.sharp, &s.Rough)
 	c.Int(&s.tries, &s.waited, &s.checks, &s.probes)
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
@@ -647,7 +663,7 @@ func (s *Search) State(c *save.State) {
 		len(s.turns))
 }
 
-// StateLists writes or reads at most so many slices of n numbers.
+// StateLists saves or restores a list of at most the given number of slices of n numbers.
 func StateLists(c *save.State, n, most int, list *[][]float64) {
 	k := len(*list)
 	c.Int(&k)
@@ -669,7 +685,7 @@ func (x *Point) State(c *save.State, n int) {
 	stateSym(c, n, &x.Info)
 }
 
-// stateSym writes or reads a symmetric matrix of n rows, or nil.
+// stateSym saves or restores a symmetric matrix of n rows, or nil.
 func stateSym(c *save.State, n int, a **mat.SymDense) {
 	has := *a != nil
 	if c.Bool(&has); !has {

@@ -7,9 +7,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// minimize searches from start within the bounds ±far for the minimum of f, whose gradient is by
-// differences, with the given average information, and shows see the search after each step if that
-// is not nil. It returns the search and the evaluations.
+// minimize runs a search for the minimum of f from start within the bounds ±far. The gradient
+// comes from differences, and info is the average information. If see is not nil, it is called
+// with the search after each step. The function returns the search and the number of evaluations.
 func minimize(start []float64, far float64, info *mat.SymDense, f func(x []float64) float64,
 	see func(s *Search)) (*Search, int) {
 	n := len(start)
@@ -39,8 +39,8 @@ func minimize(start []float64, far float64, info *mat.SymDense, f func(x []float
 	return s, count
 }
 
-// A search does not end on a plateau or at a saddle, whatever little their slopes promise, and
-// takes few evaluations where a coordinate is at its bound.
+// TestSearchEnds checks that a search does not end on a plateau or at a saddle, however small the
+// predicted gain is there, and that it needs few evaluations if a coordinate is at its bound.
 func TestSearchEnds(t *testing.T) {
 	sym := func(n int, v ...float64) *mat.SymDense { return mat.NewSymDense(n, v) }
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestSearchEnds(t *testing.T) {
 		info  *mat.SymDense
 		f     func(x []float64) float64
 		least float64
-		most  int // evaluations
+		most  int // allowed evaluations
 	}{
 		{"a plateau", []float64{0}, 100, sym(1, 0), func(x []float64) float64 {
 			return -5 * math.Exp(-(x[0]-4)*(x[0]-4))
@@ -76,8 +76,8 @@ func TestSearchEnds(t *testing.T) {
 	}
 }
 
-// A search that is told the curvature near its end takes few more steps, looks no further, and
-// keeps that curvature.
+// TestSearchMeasured checks that a search with the measured curvature near its end takes few more
+// steps, tries no flatter metric, and keeps that curvature.
 func TestSearchMeasured(t *testing.T) {
 	info := mat.NewSymDense(2, []float64{40, 0, 0, 2})
 	f := func(x []float64) float64 {
@@ -89,8 +89,8 @@ func TestSearchMeasured(t *testing.T) {
 			return
 		}
 		b := mat.NewSymDense(2, []float64{40, 2, 2, math.Exp(s.Cur.Theta[1])})
-		if promise := s.Measure(b, false); !(promise > s.Goal) || s.Done {
-			t.Errorf("%v nats promised at %v, done %v", promise, s.Cur.Theta, s.Done)
+		if predicted := s.Measure(b, false); !(predicted > s.Goal) || s.Done {
+			t.Errorf("predicted gain %v at %v, done %v", predicted, s.Cur.Theta, s.Done)
 		}
 		told = 0
 	})

@@ -1,5 +1,5 @@
-// Package sentinel declares the sentinel errors of the module. The root package exports them
-// under names of its own.
+// Package sentinel declares the sentinel errors of the module, and wraps and prints errors. All
+// packages of the module use it, and the root package exports the errors under its own names.
 package sentinel
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// What each of them reports is said at the name that the root package gives it.
+// The root package documents each of these errors.
 var (
 	ErrShape       = errors.New("shapes disagree")
 	ErrEmpty       = errors.New("no data")
@@ -24,8 +24,8 @@ var (
 	ErrDiverged    = errors.New("diverged")
 )
 
-// Plain returns the text of an error for people: without the name of the module, and without what
-// is for programs, the texts of the sentinels of data and options and those of others.
+// Plain returns the text of err for people. It leaves out the name of the module and the texts of
+// sentinels, which are for programs: the sentinels about data and options, and the given others.
 func Plain(err error, others ...error) string {
 	text := strings.TrimPrefix(err.Error(), "pgsvi: ")
 	data := []error{ErrShape, ErrEmpty, ErrLabel, ErrNotFinite, ErrParam, ErrFile, ErrMemory}
@@ -35,7 +35,7 @@ func Plain(err error, others ...error) string {
 	return text
 }
 
-// Bare returns err without the prefix "pgsvi: ", for callers that add it.
+// Bare returns err without the prefix "pgsvi: ", for callers that add the prefix themselves.
 func Bare(err error) error { return bare{err} }
 
 type bare struct{ error }
@@ -44,9 +44,9 @@ func (b bare) Error() string { return strings.TrimPrefix(b.error.Error(), "pgsvi
 
 func (b bare) Unwrap() error { return b.error }
 
-// Wrap returns an error with the text that fmt.Errorf makes of format and args. It also wraps the
-// sentinel s, but does not print it, because the text of a sentinel may contradict the message:
-// "forty" is no number, and ErrNotFinite reads "not finite".
+// Wrap returns an error with the text of fmt.Errorf(format, args...). The error also wraps the
+// sentinel s, but does not print it because the text of a sentinel may contradict the message:
+// "forty" is not a number, and ErrNotFinite reads "not finite".
 func Wrap(s error, format string, args ...any) error {
 	return &wrapped{fmt.Errorf(format, args...), s}
 }

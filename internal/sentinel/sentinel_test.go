@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestWrap checks that an error has the text of its message alone, and wraps its sentinel and the
-// errors of the message.
+// TestWrap checks that an error prints only its message, and wraps its sentinel and the errors of
+// the message.
 func TestWrap(t *testing.T) {
 	err := Wrap(ErrNotFinite, "found %q, want a number: %w", "forty", io.EOF)
 	if got, want := err.Error(), `found "forty", want a number: EOF`; got != want {

@@ -308,6 +308,11 @@ type problemState struct {
 	LogDet float64 // log|C|/|V|
 }
 
+func (s *problemState) resize(n int) {
+	s.Resize(n)
+	s.C = dense.Resize(s.C, n)
+}
+
 // Init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, and moves
 // them by mover. The base may change once the problem is solved.
 func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.State) error {
@@ -317,19 +322,30 @@ func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.State
 
 // Prepare is init without the expectations at the base.
 func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.State) {
+	p.prepareTry(t, index, mover, base)
+	p.Cur.resize(p.N)
+}
+
+// prepareTry is Prepare for a problem whose first state comes from p.Try. The memory of a second
+// state waits until a step needs it; see makeRoom.
+func (p *Problem) prepareTry(t *term.Terms, index []int, mover Mover, base *term.State) {
 	n := len(base.M)
 	p.N, p.terms, p.index, p.Mover = n, t, index, mover
 	p.Base = term.State{Gamma: base.Gamma, A: base.A, M: base.M, V: base.V} // not owned
-	for _, s := range []*problemState{&p.Cur, &p.Try} {
-		s.Resize(n)
-		s.C = dense.Resize(s.C, n)
-	}
+	p.Try.resize(n)
 	p.delta, p.U, p.D = dense.Resize(p.delta, n), dense.Resize(p.U, n), dense.Resize(p.D, n)
 	p.t = 1
 	p.aimed = false
 	p.mix.Reset()
 	p.Evaluations = 0
 	p.tol, p.loose = 0, coarseTols[0]
+}
+
+// makeRoom makes room for p.Try. A step calls it before it stores a state there.
+func (p *Problem) makeRoom() {
+	if len(p.Try.C) < p.N {
+		p.Try.resize(p.N)
+	}
 }
 
 // Start makes the base the current state.
@@ -409,11 +425,11 @@ func (p *Problem) divergence(square float64) (kl float64, ok bool) {
 	if !(kl > -1e-9*size && square > -1e-9*size) {
 		return kl, false
 	}
-	for i := range n {
+	for i, u := range p.U[:n] {
 		kl += 2*o.A[i]*d[i] - o.Gamma[i]*(s.V[i]-o.V[i]+d[i]*d[i])
-		s.M[i] = o.M[i] + d[i]
-		s.A[i] = o.A[i] - o.Gamma[i]*d[i] + p.U[i]
-		if math.IsNaN(s.M[i]) || math.IsInf(s.M[i], 0) {
+		m := o.M[i] + d[i]
+		s.M[i], s.A[i] = m, o.A[i]-o.Gamma[i]*d[i]+u
+		if m-m != 0 { // infinite or NaN
 			return kl, false
 		}
 	}
@@ -446,6 +462,7 @@ func (p *Problem) Decrement() float64 {
 // slow: it then takes one of Newton's, if there is one. It returns how many passes over the terms
 // that cost, one for each length of a step that was tried, and whether a step was accepted.
 func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
+	p.makeRoom()
 	before, t, was := p.Evaluations, p.t, *f
 	lost := f.lost(&p.Cur.State)
 	if lost && (p.narrow() || p.walk()) || (lost || f.Slow && p.Decrement() > farPromise) &&
@@ -529,6 +546,7 @@ func (p *Problem) outward(gamma []float64) bool {
 
 // again makes the mean that to which the targets at x lead, V held, if the value does not rise.
 func (p *Problem) again(x *term.State) bool {
+	p.makeRoom()
 	t := &p.Try
 	for i, g := range p.Cur.Gamma {
 		t.Gamma[i], t.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])

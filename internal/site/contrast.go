@@ -251,7 +251,7 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 	// The divergence of whatever P there is.
 	if !a.each(func(c int, s *contrastWork) bool {
 		l := s.half
-		dense.CopyLower(l, a.class(t.p, c), d)
+		dense.CopyLower(nil, l, a.class(t.p, c), d)
 		if !dense.Cholesky(l, d) {
 			return false
 		}
@@ -360,7 +360,7 @@ func (a *contrast) divergence() float64 {
 	}
 	if !dense.Cholesky(a.sum, d) || !a.each(func(c int, s *contrastWork) bool {
 		g := a.class(a.grams, c)
-		dense.CopyLower(s.half, a.class(a.p, c), d)
+		dense.CopyLower(nil, s.half, a.class(a.p, c), d)
 		if !dense.Cholesky(s.half, d) {
 			return false
 		}
@@ -436,7 +436,7 @@ func (a *contrast) unpack(dst, x []float64) []float64 {
 // definite reports whether all p are.
 func (a *contrast) definite(p []float64) bool {
 	return a.each(func(c int, s *contrastWork) bool {
-		dense.CopyLower(s.half, a.class(p, c), a.x.Cols)
+		dense.CopyLower(nil, s.half, a.class(p, c), a.x.Cols)
 		return dense.Cholesky(s.half, a.x.Cols)
 	})
 }

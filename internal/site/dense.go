@@ -171,7 +171,18 @@ func (b denseBase) use(c term.Crew) {
 }
 
 // restart implements keeper.
-func (b denseBase) restart() { b.s.mover.Reset(b.s.K, b.s.N) }
+func (b denseBase) restart() {
+	b.s.mover.Reset(b.s.K, b.s.N)
+	b.s.dropFactor()
+}
+
+// dropFactor frees the factor of the current sites and its expansion if outer steps follow, because
+// these have a factor of their own.
+func (s *DenseAlgebra) dropFactor() {
+	if p := &s.Pg; s.Batch.Outer > 0 && !s.free {
+		p.fac, p.exp, p.Current = dense.Sites{Halt: p.fac.Halt}, dense.Expansion{}, false
+	}
+}
 
 // start implements keeper.
 func (b denseBase) start() {}
@@ -180,7 +191,10 @@ func (b denseBase) start() {}
 func (b denseBase) follow() float64 { return math.NaN() }
 
 // stale implements keeper.
-func (b denseBase) stale() { b.s.Dense, b.s.Pg.Current = false, false }
+func (b denseBase) stale() {
+	b.s.Dense, b.s.Pg.Current = false, false
+	b.s.dropFactor()
+}
 
 // settled implements keeper.
 func (b denseBase) settled() bool {

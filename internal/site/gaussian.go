@@ -6,6 +6,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/goals"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
 // Gaussian noise. A term is then a parabola in its latent value, and its site γ = w/σ², b = γ(y −
@@ -18,6 +19,9 @@ import (
 
 // weakNoise is the γ_nK_nn below which 1 − (B⁻¹)_nn leaves a variance fewer than 13 digits.
 const weakNoise = 1e-3
+
+// roundedRows is the number of rows of K that a goroutine looks through at a time.
+const roundedRows = 64
 
 // direct goes to the q of Gaussian noise, and reports whether it did: not where it is there, with
 // marginals, nor where rounding makes the ELBO fall. The error is that of the crew.
@@ -77,25 +81,39 @@ func (s *DenseAlgebra) proveDirect(within float64) (Proof, bool) {
 // roundingDirect estimates what rounding of K and of m = Ka makes of the ELBO; see settle. Of W = Γ
 // − ΓVΓ, which is positive definite, |W_ij| ≤ (W_iiW_jj)^½ is known.
 func (s *DenseAlgebra) roundingDirect() float64 {
-	n, c, w := s.N, &s.Cur, dense.Resize(s.gap.r, s.N)
-	s.gap.r = w
+	n, c := s.N, &s.Cur
+	s.gap.r = dense.Resize(s.gap.r, 2*n)
+	w, rows := s.gap.r[:n], s.gap.r[n:]
 	var means float64
 	for i, g := range c.Gamma {
 		w[i] = math.Sqrt(max(0, g*(1-g*c.V[i])))
 		means += c.A[i] * c.A[i] * c.M[i] * c.M[i]
 	}
+	if workers := s.Workers.Halt.Workers(); workers > 1 && n >= 4*roundedRows {
+		parallel.For(n, roundedRows, workers, func(_, lo, hi int) { s.roundedOf(rows, w, lo, hi) })
+	} else {
+		s.roundedOf(rows, w, 0, n)
+	}
 	var square float64
-	for i, a := range c.A {
+	for _, r := range rows {
+		square += r
+	}
+	return dense.Epsilon * (math.Sqrt(square) + math.Sqrt(float64(n)*means))
+}
+
+// roundedOf stores the part of each of the rows lo … hi−1 of K in the square of roundingDirect.
+func (s *DenseAlgebra) roundedOf(rows, w []float64, lo, hi int) {
+	n, c := s.N, &s.Cur
+	for i := lo; i < hi; i++ {
 		var row float64
-		a, wi := math.Abs(a), w[i]
+		a, wi := math.Abs(c.A[i]), w[i]
 		for j, k := range s.K[i*n : i*n+i] {
 			x := (a*math.Abs(c.A[j]) + wi*w[j]) * k
 			row += x * x
 		}
 		x := (a*a + wi*wi) * s.K[i*n+i]
-		square += 4*row + x*x
+		rows[i] = 4*row + x*x
 	}
-	return dense.Epsilon * (math.Sqrt(square) + math.Sqrt(float64(n)*means))
 }
 
 // LendFactor returns the factor of the current sites, or nil if it is not at hand. The run may go

@@ -155,13 +155,19 @@ func (s *Sites) Refresh() error {
 
 // prepare begins the problem of all terms, about the prior.
 func (s *Sites) prepare() {
+	s.prepareTry()
+	s.Batch.Cur.resize(s.N)
+}
+
+// prepareTry is prepare for a problem whose first state comes from s.Batch.Try.
+func (s *Sites) prepareTry() {
 	if s.base.M == nil {
 		s.base = s.on.Prior()
 	}
 	if k, ok := s.on.(keeper); ok {
 		k.restart()
 	}
-	s.Batch.Prepare(s.Terms, nil, s.on, &s.base)
+	s.Batch.prepareTry(s.Terms, nil, s.on, &s.base)
 }
 
 // here makes the current sites the state of the problem of all terms if they are no worse than the
@@ -177,6 +183,7 @@ func (s *Sites) here() error {
 		}
 	}
 	if s.Started || !s.bare() {
+		p.makeRoom()
 		for i, g := range s.Cur.Gamma {
 			p.Try.Gamma[i], p.Try.C[i] = g, s.Cur.A[i]+g*s.Cur.M[i]
 		}

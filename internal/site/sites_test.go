@@ -9,9 +9,12 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/floats/scalar"
 )
 
 // poisson is a likelihood of counts with rate exp(η), in closed form.
@@ -280,6 +283,79 @@ func TestCovarianceOfManyRows(t *testing.T) {
 	mover := weightMover{X: &design.Matrix{Rows: rows, Cols: 2, Dense: make([]float64, 2*rows)}}
 	if c := mover.Covariance(); c != nil || cap(mover.s) > 0 {
 		t.Errorf("%d rows of two weights: room for %d numbers", rows, cap(mover.s))
+	}
+}
+
+// TestSurvey compares a pass over parts of the rows with passes over whole vectors. It also checks
+// that the results do not depend on the number of goroutines.
+func TestSurvey(t *testing.T) {
+	const rows, d = 30_000, 20
+	rng := rand.New(rand.NewPCG(19, 20))
+	x, y, offset := make([]float64, rows*d), make([]float64, rows), make([]float64, rows)
+	for i := range x {
+		x[i] = rng.NormFloat64()
+	}
+	for i := range y {
+		y[i], offset[i] = float64(rng.IntN(5)), 0.1*rng.NormFloat64()
+	}
+	mean := make([]float64, d)
+	for j := range mean {
+		mean[j] = 0.1 * rng.NormFloat64()
+	}
+	var first survey
+	for workers := 1; workers <= 3; workers++ {
+		var h parallel.Halt
+		h.Lend(workers)
+		s, err := NewWeightAlgebra(&LinearModel{
+			Terms: &term.Terms{Lik: poisson{}, Y: y, Offset: offset},
+			X:     &design.Matrix{Rows: rows, Cols: d, Dense: x},
+			Prior: gauss.UnitPrior(d), Names: make([]string, d),
+		}, term.Crew{Workers: workers, Halt: &h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := survey{mean: mean, scale: 0.01, v: make([]float64, rows), grad: make([]float64, d),
+			gamma: make([]float64, rows), c: make([]float64, rows)}
+		if err := q.run(s); err != nil {
+			t.Fatal(err)
+		}
+		if workers == 1 {
+			first = q
+			compareSurvey(t, s, &q)
+		}
+		if q.sum != first.sum || !slices.Equal(q.grad, first.grad) || !slices.Equal(q.v, first.v) ||
+			!slices.Equal(q.gamma, first.gamma) || !slices.Equal(q.c, first.c) {
+			t.Errorf("the pass of %d goroutines has other results than that of one", workers)
+		}
+	}
+}
+
+// compareSurvey compares q, which began with no gradient, with what whole vectors of s give.
+func compareSurvey(t *testing.T, s *WeightAlgebra, q *survey) {
+	t.Helper()
+	var at term.State
+	at.Resize(s.N)
+	s.Lin.X.Mul(at.M, q.mean, nil)
+	for i := range at.V {
+		row := s.Lin.X.Dense[i*s.Lin.X.Cols:][:s.Lin.X.Cols]
+		at.V[i] = q.scale * floats.Dot(row, row) // under the unit prior
+	}
+	if err := s.Terms.Expect(&at, nil, s.Workers); err != nil {
+		t.Fatal(err)
+	}
+	grad := make([]float64, s.Lin.X.Cols)
+	s.Lin.X.AddMulT(grad, at.D1, nil)
+	for i, g := range at.Tg {
+		if !scalar.EqualWithinRel(q.v[i], at.V[i], 1e-12) ||
+			!scalar.EqualWithinRel(q.gamma[i], g, 1e-12) ||
+			!scalar.EqualWithinAbsOrRel(q.c[i], at.D1[i]+g*at.M[i], 1e-11, 1e-11) {
+			t.Fatalf("row %d has the variance %v and the site %v, %v, want %v and %v, %v", i, q.v[i],
+				q.gamma[i], q.c[i], at.V[i], g, at.D1[i]+g*at.M[i])
+		}
+	}
+	if sum := floats.Sum(at.E); !scalar.EqualWithinRel(q.sum, sum, 1e-12) ||
+		floats.Distance(q.grad, grad, 2) > 1e-10*floats.Norm(grad, 2) {
+		t.Errorf("the sum is %v and the gradient %v, want %v and %v", q.sum, q.grad, sum, grad)
 	}
 }
 

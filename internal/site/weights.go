@@ -656,7 +656,8 @@ func (b weightBase) use(c term.Crew) {
 func (b weightBase) Prior() (base term.State) {
 	s := b.s
 	base, s.spare = s.spare, term.State{}
-	dense.ResizeAll(s.N, &base.Gamma, &base.A, &base.M, &base.V)
+	dense.ResizeAll(s.N, &base.M, &base.V)
+	base.Gamma, base.A = base.M, base.M // zeros, which nothing writes
 	if prec := s.Lin.Prior.Prec; prec != nil {
 		v := make([]float64, len(prec))
 		for j, l := range prec {
@@ -768,8 +769,9 @@ func (s *WeightAlgebra) goesOn(batch []int) bool {
 	if s.enough == 0 || s.Started || seen < s.enough || seen > 2*s.enough {
 		return false
 	}
+	gamma, a := s.Gamma, s.A
 	for _, i := range batch {
-		if s.Gamma[i] != 0 || s.A[i] != 0 {
+		if gamma[i] != 0 || a[i] != 0 {
 			return false
 		}
 	}
@@ -777,42 +779,54 @@ func (s *WeightAlgebra) goesOn(batch []int) bool {
 }
 
 // rest goes on from blocks of some rows, seen of them, to all. Their precision, times N/seen, takes
-// a step of the mean up the gradient of all rows. The targets there become the sites of all.
+// a step of the mean up the gradient of all rows. The targets there become the sites of all. If the
+// ELBO is lower there, the sites are the targets before the step.
 func (s *WeightAlgebra) rest(seen int) error {
-	at, next, h := &s.Batch.Cur.State, &s.Batch.Try.State, s.Workers.Halt
-	at.Resize(s.N)
-	next.Resize(s.N)
+	if s.prepareTry(); s.Workers.Halt.Stopped() {
+		s.base.M = nil
+		return s.Workers.Halt.Err()
+	}
+	g, d, next := &s.Gap, s.Lin.X.Cols, &s.Batch.Try
+	g.c, g.z = dense.Resize(g.c, d), dense.Resize(g.z, d)
 	part := float64(seen) / float64(s.N)
-	s.Lin.X.MulOn(h, at.M, s.Run.Mean, nil)
-	s.Run.Variances(at.V, s.Lin.X, nil, &s.Mover.Buf)
-	floats.Scale(part, at.V)
-	if err := s.Terms.Expect(at, nil, s.Workers); errors.Is(err, sentinel.ErrNotFinite) {
+	before := s.priorValue(s.Run.Mean)
+	q := survey{mean: s.Run.Mean, scale: part, v: next.V, grad: g.c}
+	if err := q.run(s); errors.Is(err, sentinel.ErrNotFinite) {
 		s.Distance, s.Fresh = 0, false
 		return nil // as of a block
 	} else if err != nil {
 		return err
 	}
-	if s.ahead(next, at, part) {
-		at = next
+	before += q.sum
+	dense.Potrs(s.Run.L, g.c)
+	floats.AddScaledTo(g.z, s.Run.Mean, part, g.c)
+	q.mean, q.scale, q.grad, q.gamma, q.c = g.z, 0, nil, next.Gamma, next.C
+	if err := q.run(s); err != nil || s.priorValue(g.z)+q.sum < before {
+		if err := s.Workers.Halt.Err(); err != nil {
+			return err
+		}
+		q.mean = s.Run.Mean
+		if err := q.run(s); err != nil { // it is halted: the mean has expectations
+			return err
+		}
 	}
-	if err := h.Err(); err != nil {
-		return err
-	}
-	return s.settleAt(at)
+	return s.settleThere()
 }
 
-// settleAt makes the targets of at the sites of all rows, and the state with these sites the
-// current one. The state after the blocks remains if the new one has no value or the crew is
-// halted.
-func (s *WeightAlgebra) settleAt(at *term.State) error {
+// priorValue returns the logarithm of the prior density of the given mean, up to a constant, and
+// leaves −Λ0 times the mean in s.Gap.c.
+func (s *WeightAlgebra) priorValue(mean []float64) float64 {
+	g := &s.Gap
+	clear(g.c)
+	dense.Symv(-1, dense.Symmetric(s.Prior.P, s.Lin.X.Cols), dense.Vector(mean), 0,
+		dense.Vector(g.c))
+	return 0.5 * floats.Dot(g.c, mean)
+}
+
+// settleThere makes the state at the sites of s.Batch.Try the current one. The state after the
+// blocks remains if the new one has no value or the crew is halted.
+func (s *WeightAlgebra) settleThere() error {
 	p := &s.Batch
-	if s.prepare(); s.Workers.Halt.Stopped() {
-		s.base.M = nil
-		return s.Workers.Halt.Err()
-	}
-	for i, g := range at.Tg { // at may be the state of Try
-		p.Try.Gamma[i], p.Try.C[i] = g, at.D1[i]+g*(at.M[i]-p.Base.M[i])
-	}
 	ok := p.Eval() && !math.IsInf(p.Try.Value, 0)
 	if err := s.Workers.Halt.Err(); err != nil {
 		return err
@@ -828,27 +842,11 @@ func (s *WeightAlgebra) settleAt(at *term.State) error {
 	return nil
 }
 
-// ahead makes next the state after a step of the mean from at, where the mean is that of Run, in
-// the metric part·V of Run. It reports whether the ELBO is no lower there.
-func (s *WeightAlgebra) ahead(next, at *term.State, part float64) bool {
-	g, d := &s.Gap, s.Lin.X.Cols
-	g.c, g.z = dense.Resize(g.c, d), dense.Resize(g.z, d)
-	value := func(x *term.State, mean []float64) float64 { // g.c becomes −Λ0 mean
-		clear(g.c)
-		dense.Symv(-1, dense.Symmetric(s.Prior.P, d), dense.Vector(mean), 0, dense.Vector(g.c))
-		return floats.Sum(x.E) + 0.5*floats.Dot(g.c, mean)
-	}
-	before := value(at, s.Run.Mean)
-	s.Lin.X.AddMulTOn(g.c, at.D1, nil, &g.Buf)
-	dense.Potrs(s.Run.L, g.c)
-	floats.AddScaledTo(g.z, s.Run.Mean, part, g.c)
-	s.Lin.X.MulOn(s.Workers.Halt, next.M, g.z, nil)
-	copy(next.V, at.V)
-	return s.Terms.Expect(next, nil, s.Workers) == nil && value(next, g.z) >= before
-}
-
 // distinct returns batch without repetitions.
 func (s *WeightAlgebra) distinct(batch []int) []int {
+	if increase(batch) {
+		return batch
+	}
 	if s.in == nil {
 		s.in = make([]bool, s.N)
 	}
@@ -863,6 +861,16 @@ func (s *WeightAlgebra) distinct(batch []int) []int {
 		s.in[i] = false
 	}
 	return s.unique
+}
+
+// increase reports whether each number is larger than the one before.
+func increase(x []int) bool {
+	for k := 1; k < len(x); k++ {
+		if x[k] <= x[k-1] {
+			return false
+		}
+	}
+	return true
 }
 
 // Evaluate implements algebra. Blocks that have made the ELBO fall are taken

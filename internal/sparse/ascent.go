@@ -10,34 +10,35 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Of rows that are gone through again and again:
+// Constants of fits that read the rows several times:
 const (
 	coldRows = 3000 // rows that a start from nothing is made of
 	coldGoal = 1    // nats of their best,
 	// or this, where they are all there is, and natural steps may not get on: terms are seen whole,
 	coldAll     = 1e-6
-	coldFew     = 4  // in raw units, or there are no more than so many rows a weight
+	coldFew     = 4  // in raw units, or if there are no more than this many rows per weight
 	sampleSteps = 3  // natural steps on the sample from there,
-	sampleGoal  = 10 // or until they promise less
+	sampleGoal  = 10 // or until the predicted gain is below this
 )
 
 // mostHalves bounds the halves of a natural step.
 const mostHalves = 12
 
-// Ascent goes up by natural steps, each of which is halved where it leads down.
+// Ascent takes natural-gradient steps, and halves each step that lowers the ELBO.
 type Ascent struct {
 	Pass   *Pass
 	At     *gauss.State
 	Look   *Look // at At; nil before the first
 	Try    *gauss.State
-	Length float64 // of the step to try
-	// The whole step led down from here, or from where a part of one led here, and that no part of
-	// it leads up is not rounding: what it promises is not the gap.
+	Length float64 // length of the step to try, as a fraction of the natural step
+	// Short reports that the whole step lowered the ELBO, here or at the state from which a
+	// shorter step led here, although rounding does not explain that no fraction of it gains
+	// anything. The predicted gain is then not an estimate of the gap.
 	Short  bool
 	halves int
 	Begun  bool    // the first pass was made
 	least  float64 // ELBO of Try, where there is no look, below which it is no better than At,
-	gain   float64 // and what it promised
+	gain   float64 // predicted gain of that step
 }
 
 // Start makes q, which it keeps, the state.
@@ -65,7 +66,7 @@ func (a *Ascent) Begin() error {
 	return nil
 }
 
-// falls reports whether err says that a state has no ELBO, and nothing worse.
+// falls reports whether err only means that a state has no ELBO.
 func (a *Ascent) falls(err error) bool {
 	return a.Pass.Workers.Halt.Err() == nil &&
 		(errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrNotPosDef))
@@ -109,12 +110,12 @@ func (a *Ascent) Move() error {
 			return err
 		}
 	}
-	// Half of its length times the slope is what the whole step promises.
+	// Half of its length times the slope is the predicted gain of the whole step.
 	a.Short = math.Ldexp(2*a.Gap(), -mostHalves) > a.Look.Err+term.ElboSlack*math.Abs(a.Look.ELBO)
 	return nil
 }
 
-// Gap returns how many nats the state promises to be below the best.
+// Gap returns the estimated distance of the state from the best ELBO, in nats.
 func (a *Ascent) Gap() float64 {
 	if a.Look == nil {
 		return a.gain
@@ -122,10 +123,10 @@ func (a *Ascent) Gap() float64 {
 	return a.Look.Promise
 }
 
-// Cold returns the state that a fit of the first rows of the sample ends with, on at most coldRows
-// of them; nil where it has none.
+// Cold returns the final state of a fit to at most coldRows rows of the sample. It is nil if that
+// fit has no state.
 func (p *Pass) Cold() (*gauss.State, error) {
-	if gaussian(p.Lik) { // one step from wherever it starts
+	if gaussian(p.Lik) { // one step suffices from any start
 		return gauss.Unit(p.Z.Rank()), nil
 	}
 	r, h, goal := p.Rows, p.Workers.Halt, float64(coldGoal)
@@ -153,8 +154,8 @@ func (p *Pass) Begin() (*gauss.State, error) {
 	return climb(p, q, len(p.Rows.Y), sampleSteps, sampleGoal)
 }
 
-// climb takes natural steps on the first rows of the sample from q until they promise less than
-// goal.
+// climb takes natural steps on the first rows of the sample from q, until the predicted gain is
+// below goal.
 func climb(p *Pass, q *gauss.State, from, steps int, goal float64) (*gauss.State, error) {
 	p.From = from
 	defer func() { p.From = 0 }()

@@ -38,14 +38,13 @@ const (
 	mostInducing  = 500  // inducing inputs, where their number is ours to choose
 	leastInducing = 100  // the same of many classes
 	leaveInducing = 1e-8 // part of the total variance that these may leave
-	leaveNats     = 1e-3 // what they may cost, too little to see in an ELBO
-	hiddenNats    = 1e-8 // what variances that count as none may
-	// rows by which the cost of a variance is guessed, where that of each row is not asked for
+	leaveNats     = 1e-3 // the cost that inducing inputs may leave, too small to see in an ELBO
+	hiddenNats    = 1e-8 // the cost that negligible variances may leave
+	// rows that estimate the cost of a variance if the cost of each row is not needed
 	worthRows = 1000
 
-	// StreamRank is the number of inducing inputs of rows that are gone through again and again,
-	// where it is ours to choose, and ChooseRows are the rows of the sample that they are chosen
-	// from,
+	// StreamRank is the default number of inducing inputs if the rows are read several times.
+	// ChooseRows is the number of rows of the sample that they are chosen from.
 	StreamRank = 200
 	ChooseRows = 10_000
 	// at so much of the lengths of the kernel: spread over all of the rows, they suit longer and
@@ -55,17 +54,17 @@ const (
 	siteSteps   = 50   // most steps to the curvature of a site
 	siteSettled = 1e-2 // relative change of a curvature that is near enough
 	siteStride  = 2    // units and standard deviations that a step may move, for exponentials
-	// prior variance above which a datum alone would escape to where log p is flat
+	// prior variance above which a single observation would move to where log p is flat
 	siteWidest = 10
 )
 
-// costs returns γ_n/2, the nats that a datum loses for each unit of variance of its latent
-// value that the inducing inputs leave: γ_n = −E[∂² log p(y_n|η)] under the q of datum n alone,
+// costs returns γ_n/2 for each row: the nats lost per unit of variance of its latent value that
+// the inducing inputs leave. γ_n is −E[∂² log p(y_n|η_n)] under the q of observation n alone,
 //
 //	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
 //
-// The bound of 10 is left out if latent values have the unit of the responses.
-// For K classes γ_n is the most that those of a row have together, Σ_c π_c(1 − π_c) ≤ 1 − 1/K.
+// The limit of 10 is left out if latent values have the unit of the responses. With K classes γ_n
+// is the largest sum over the classes, Σ_c π_c(1 − π_c) ≤ 1 − 1/K.
 func costs(h *parallel.Halt, prior []float64, t *term.Terms) []float64 {
 	cost := make([]float64, len(prior))
 	if k := t.Latents(); k > 1 {
@@ -84,8 +83,8 @@ func costs(h *parallel.Halt, prior []float64, t *term.Terms) []float64 {
 	return cost
 }
 
-// Most returns how many inducing inputs there are at most, where that is ours to choose, for so
-// many classes, each of which has its own precision.
+// Most returns the largest default number of inducing inputs for the given number of classes.
+// Each class has a precision matrix of its own.
 func Most(classes int) int {
 	if classes == 1 {
 		return mostInducing
@@ -93,7 +92,7 @@ func Most(classes int) int {
 	return max(leastInducing, int(mostInducing*math.Sqrt(2/float64(classes))))
 }
 
-// Curvature returns γ ≥ 0 of a single datum under the prior N(0, prior), roughly; see costs.
+// Curvature returns about γ ≥ 0 of a single observation under the prior N(0, prior); see costs.
 func Curvature(lik term.Likelihood, y, prior float64) (gamma float64) {
 	if !(prior > 0) || math.IsInf(prior, 1) {
 		return 0
@@ -122,16 +121,16 @@ func Curvature(lik term.Likelihood, y, prior float64) (gamma float64) {
 	return gamma
 }
 
-// worth says what a choice of inducing inputs may cost.
+// worth limits the cost of a choice of inducing inputs.
 type worth struct {
 	// nats of a unit of the variance of each row; nil means not to end before there are rank
 	cost       []float64
-	part, nats float64 // of all variance that may be left, and what that may cost
+	part, nats float64 // fraction of all variance that may be left, and its largest cost
 	negligible float64 // part of a variance that counts as none
 }
 
-// sampleWorth returns the variances under k of some of the rows of x, whose terms are t, and what a
-// unit of each costs. A nil k has none.
+// sampleWorth returns the variances under k of some rows of x with the terms t, and the cost per
+// unit of each. A nil k has no variances.
 func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms) (
 	variance, cost []float64) {
 	if k == nil {
@@ -148,18 +147,20 @@ func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms) (
 	return variance, costs(h, variance, t.Sub(at))
 }
 
-// negligibleOf returns the part of a variance that counts as none: rounding, or less where that
-// costs too many nats at so many rows, which have these variances and costs.
+// negligibleOf returns the fraction of a variance that counts as zero: its rounding error, or
+// less if that would cost too many nats over the given number of rows. variance and cost describe
+// a sample of these rows.
 func negligibleOf(rows int, variance, cost []float64) float64 {
 	most := lostNats(rows, 1, variance, cost)
 	return math.Max(leastRounding, math.Min(negligible, hiddenNats/most))
 }
 
-// pick chooses rows of x, the one with the largest variance given those before it first, until
-// there are rank or what they leave of every variance counts as none. With a cost in nats of the
-// variance of each row, it is also enough that they leave little of the variance of all, and that
-// this costs little. It returns the features of all rows, too: the first columns of the pivoted
-// Cholesky factor of K(x, x), N×M. The error is that of h where that has stopped.
+// pick chooses rows of x one at a time, always the row with the largest variance given the rows
+// before it. It stops after rank rows, or if every remaining variance is negligible. If cost
+// holds the cost in nats of the variance of each row, it also stops if the total remaining
+// variance is small and costs little. It also returns the features of all rows, which are the
+// first columns of the pivoted Cholesky factor of K(x, x), N×M. The error is the error of h if
+// that has stopped.
 func pick(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (
 	u *Inducing, f []float64, err error) {
 	n, d := x.Dims()
@@ -228,8 +229,8 @@ func (v Division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (
 	return u, u.beside(h, x, f), h.Err()
 }
 
-// among is choose of inducing inputs among the rows of z, up to rank of these beside what is seen
-// whole, without the features.
+// among chooses inducing inputs among the rows of z: up to rank, in addition to the weights of
+// whole terms. It returns no features.
 func (v Division) among(h *parallel.Halt, z *mat.Dense, rank int, w worth) (u *Inducing,
 	err error) {
 	var rest *Inducing
@@ -263,8 +264,8 @@ func (v Division) Choose(h *parallel.Halt, x *mat.Dense, t *term.Terms, rank, mo
 	return v.choose(h, x, rank, w)
 }
 
-// Among is Choose of inducing inputs among the rows of z, up to rank of these beside what is seen
-// whole, for n rows of which x, with the terms t, is a sample or all.
+// Among chooses inducing inputs among the rows of z for n rows: up to rank, in addition to the
+// weights of whole terms. x, with the terms t, is a sample of the n rows or all of them.
 func (v Division) Among(h *parallel.Halt, z *mat.Dense, rank int, x *mat.Dense, t *term.Terms,
 	n int) (*Inducing, error) {
 	variance, cost := sampleWorth(h, v.Rest, x, t)
@@ -283,8 +284,9 @@ func (v Division) AmongAll(z *mat.Dense, rank int) (*Inducing, error) {
 	return v.among(nil, z, rank, worth{negligible: negligible})
 }
 
-// Sample returns rows of the sample of r as inducing inputs of v, up to rank with what is seen
-// whole. Where enough is set, as many are enough as are worth it.
+// Sample returns rows of the sample of r as inducing inputs of v: up to rank, including the
+// weights of whole terms. If enough is set, it stops when further inputs are not worth their
+// cost.
 func (v Division) Sample(h *parallel.Halt, r *Rows, lik Likelihood, rank int, enough bool) (
 	*mat.Dense, error) {
 	n := min(len(r.Y), ChooseRows)
@@ -308,8 +310,8 @@ func (v Division) SampleSpread(h *parallel.Halt, r *Rows, rank int) (*mat.Dense,
 	return spread(h, v.Rest, r.Sample(min(len(r.Y), ChooseRows)), max(1, rank-v.Wholes()))
 }
 
-// worthWhole is the part of leaveNats that rounding may hide of the rest of a kernel beside terms
-// that could be seen whole.
+// worthWhole is the fraction of leaveNats that rounding may hide in the rest of a kernel because
+// of terms that could be represented whole.
 const worthWhole = 1e-2
 
 // Divide returns the Division of k for rows with the terms t at the rows of x, of n rows in all: a
@@ -351,8 +353,8 @@ func checkPriorVar(i int, v float64) error {
 	return nil
 }
 
-// spread returns up to so many of the rows of x, those with the largest variance given those
-// before, at shorter lengths.
+// spread returns up to rank rows of x, always the row with the largest variance given the rows
+// before it, under shorter length scales.
 func spread(h *parallel.Halt, k Kernel, x *mat.Dense, rank int) (*mat.Dense, error) {
 	u, _, err := pick(h, k.Shorter(chooseLength), x, rank, worth{negligible: negligible})
 	if err != nil {

@@ -1,23 +1,38 @@
-// Package sparse is the engine of sparse Gaussian processes: what they see of a prior, and passes
-// over rows of any number.
+// Package sparse is the engine of sparse Gaussian processes.
 //
 // # Inducing values
 //
-// A latent function f with covariance k is seen through M values, with covariance LLᵀ. A row x has
-// the features L⁻¹k(Z, x): with weights w ~ N(0, I) its latent value is f(x) = L⁻¹k(Z, x)ᵀw + ε. An
-// Inducing has these values. A Division says which terms of k are seen whole, by one value a
-// weight, and what is left is seen at inducing inputs Z. They are chosen by what each row loses
-// (Choose, Sample, SampleSpread), moved up the slope of the ELBO (Move), or given (Among).
+// A latent function f with covariance k is represented by M values with covariance LLᵀ. A row x
+// has the features L⁻¹k(Z, x): with weights w ~ N(0, I), its latent value is f(x) = L⁻¹k(Z, x)ᵀw
+// + ε. Inducing holds these values. A Division states which terms of k are represented whole, by
+// one value per weight; the rest of k is represented by its values at inducing inputs Z. Inducing
+// inputs are chosen by what each row loses (Choose, Sample, SampleSpread), moved along the
+// gradient of the ELBO (Move), or given (Among).
 //
 // # Passes
 //
-// Where the features of all rows fit into memory, the model is the linear model of Inducing.Linear.
-// Otherwise a Pass goes through Rows, in memory or not, in blocks whose features it makes anew, and
-// returns a Look: the exact ELBO of a state, where the natural step leads and what that promises.
-// An Ascent takes these steps. Learning searches for hyper-parameters by ascents.
+// If the features of all rows fit into memory, the model is the linear model of Inducing.Linear,
+// which package site fits. Otherwise a Pass reads Rows, which may be in memory or not, in blocks,
+// and computes the features of each block. It returns a Look: the exact ELBO of a state, the end
+// of its natural step, and the predicted gain of that step. An Ascent takes these steps. Learning
+// searches for hyperparameters, with an Ascent at each of them.
 //
-// # What is asked of others
+// # Interfaces
 //
-// A covariance function is a Kernel, a log-likelihood a Likelihood, and the fit of a linear model
-// in memory, from which passes start, a Fit.
+// The root package supplies the covariance function as a Kernel, the log-likelihood as a
+// Likelihood, and a Fit, which fits a linear model in memory. Passes start from such a fit to a
+// sample.
+//
+// # Files
+//
+//	inducing.go   divisions, inducing values and their features
+//	choose.go     the choice of inducing inputs
+//	move.go       moves of inducing inputs
+//	rows.go       rows that are read several times, and their sample
+//	pass.go       one pass over the rows
+//	look.go       the result of a pass
+//	ascent.go     natural-gradient steps
+//	slopes.go     derivatives in hyperparameters and inducing inputs
+//	learning.go   the search for hyperparameters
+//	online.go     updates of a posterior with new rows
 package sparse

@@ -22,14 +22,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Division says how a sparse GP sees the terms of its kernel. A term of few features, such as
-// Linear, can be seen whole: by one value for each of its weights, which are its values at inputs
-// where one feature alone is not zero. Nothing of it is left to a residual variance, whatever the
-// units of the columns. The rest is seen at inducing inputs.
+// Division divides the terms of a kernel. A term of few features, such as Linear, can be
+// represented whole, by one value for each of its weights: its value at an input where only one
+// feature is not zero. It then has no residual variance, whatever the units of the columns are.
+// The rest of the kernel is represented by values at inducing inputs.
 type Division struct {
 	Kernel Kernel
 	Whole  []Whole // terms that are seen whole
-	Rest   Kernel  // what is left of the kernel; nil means nothing
+	Rest   Kernel  // the rest of the kernel; nil means nothing
 	Open   bool    // the rest has latent values, and is not noise alone
 }
 
@@ -37,7 +37,7 @@ type Division struct {
 type Whole struct {
 	Kernel Kernel
 	Term   int        // the number of the term of the kernel that it is, or is in
-	Param  int        // the first of its parameters among those of the kernel
+	Param  int        // index of its first parameter among those of the kernel
 	Basis  *mat.Dense // Inputs at which one feature alone is not zero
 }
 
@@ -79,20 +79,21 @@ func (v *Division) noise(row []float64, self float64) float64 {
 	return v.Rest.Self(row) - self
 }
 
-// Inducing is what a sparse GP sees the prior through: M values, each of the latent function or of
-// one term of it, at the rows of x, and the factor of their covariance, LLᵀ. The terms that are
-// seen whole come first, each with its own block of L, and then the inducing inputs, at which the
-// rest of the kernel is seen.
+// Inducing holds M values that represent the prior of a sparse GP, each a value of the latent
+// function or of one term of it at a row of x, and the factor LLᵀ of their covariance. The values
+// of whole terms come first, each term with a block of L of its own. The values of the rest of
+// the kernel at the inducing inputs follow.
 type Inducing struct {
 	Division
 	X      *mat.Dense
 	L      []float64
-	Jitter float64 // what was added to the diagonal of the covariance of the inducing inputs
+	Jitter float64 // addition to the diagonal of the covariance of the inducing inputs
 }
 
 func (u *Inducing) Rank() int { return u.X.RawMatrix().Rows }
 
-// Inputs returns the inducing inputs, those of the whole kernel where its terms are all seen whole.
+// Inputs returns the inducing inputs. If all terms are represented whole, they are inputs of the
+// whole kernel.
 func (u *Inducing) Inputs() *mat.Dense {
 	m, d := u.X.Dims()
 	if n := u.Wholes(); n < m {
@@ -121,8 +122,8 @@ func (u *Inducing) parts(f func(p part)) {
 	}
 }
 
-// with returns the inducing values of v with the inducing inputs of rest, which is nil where there
-// are none. The error wraps sentinel.ErrNotFinite where the variance of a weight is not finite.
+// with returns the inducing values of v with the inducing inputs of rest, which may be nil. The
+// error wraps sentinel.ErrNotFinite if the variance of a weight is not finite.
 func (v Division) with(rest *Inducing) (*Inducing, error) {
 	first, m := v.Wholes(), v.Wholes()
 	if rest != nil {
@@ -154,7 +155,7 @@ func (v Division) with(rest *Inducing) (*Inducing, error) {
 	return u, nil
 }
 
-// beside returns the features of the rows of x, row by row, where f are those of the inducing
+// beside returns the features of the rows of x, row by row. f holds the features of the inducing
 // inputs.
 func (u *Inducing) beside(h *parallel.Halt, x *mat.Dense, f []float64) []float64 {
 	n, _ := x.Dims()
@@ -198,7 +199,7 @@ func inBlocks(h *parallel.Halt, n int, f func(lo, hi int)) {
 type Work struct {
 	X     *mat.Dense
 	F     *mat.Dense // M×rows
-	Known []bool     // of a row: it is finite
+	Known []bool     // whether each row is finite
 }
 
 // Room makes room for n rows in w, and returns it.
@@ -360,7 +361,7 @@ func (u *Inducing) Loss(h *parallel.Halt, r *Rows, lik Likelihood) (nats float64
 	return nats * (float64(r.N) / float64(n))
 }
 
-// blur returns how far rounding may have moved what is left of a variance.
+// blur returns the rounding error of what is left of a variance.
 func (u *Inducing) blur(variance float64) float64 {
 	return dense.Epsilon * (rounded + math.Sqrt(float64(u.Rank()))) * variance
 }
@@ -406,9 +407,10 @@ func (v Division) Factored(h *parallel.Halt, z *mat.Dense) *Inducing {
 	return u
 }
 
-// Carry returns q, with the given mean of the weights of from, as a state of the weights of u, or
-// nil if there is none: what rows tell of the latent values at the inducing inputs of from. u has
-// the kernel of from, as WithInducing says, or its inputs, so that the values have the same sites.
+// Carry returns q, which has the given mean of the weights of from, as a state of the weights of
+// u, or nil if there is none. It keeps the information of the rows about the latent values at the
+// inducing inputs of from. u must have the kernel of from, as after WithInducing, or its inputs,
+// so that the values have the same sites.
 func (from *Inducing) Carry(u *Inducing, mean []float64, of *gauss.State) *gauss.State {
 	m, n := from.Rank(), u.Rank()
 	a := mat.NewDense(n, m, nil)

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Kernel is what is asked of a covariance function k(x, x′). Its derivatives are by its own
-// parameters, as many as NumParams says. They may be those of Chain's coordinates but for a factor.
+// Kernel has the methods of a covariance function k(x, x′) that this package uses. Derivatives
+// are in NumParams parameters of the Kernel. They may be the coordinates of Chain up to a factor.
 type Kernel interface {
 	gram.Kernel
 	// Chain turns derivatives into those by the coordinates that are learned, in place.
@@ -21,7 +21,8 @@ type Kernel interface {
 	// derivatives they are differences with the given step in each column.
 	PullInputs(dst, w []float64, t *gram.Tile, step []float64)
 
-	// Whole returns the division, of inputs of so many columns, that sees whole what can be.
+	// Whole returns the division of inputs of cols columns that represents as much as possible
+	// whole.
 	Whole(cols int) Division
 	// Shorter returns the kernel with its lengths multiplied.
 	Shorter(by float64) Kernel
@@ -30,16 +31,16 @@ type Kernel interface {
 	Identify(d *save.Digest)
 }
 
-// Likelihood is what is asked of a log-likelihood log p(y|η), beyond what its terms ask.
+// Likelihood has the methods of a log-likelihood log p(y|η) that this package uses, in addition
+// to those that terms use.
 type Likelihood interface {
 	term.Noisy
-	// Rule gives terms that are those of one evaluation their rule, if that pays; see
-	// term.Terms.Sure.
+	// Rule gives the terms of one evaluation their rule, if that pays; see term.Terms.Sure.
 	Rule(t *term.Terms)
 }
 
-// Fit fits a linear model in memory to within goal nats. It returns the state that the fit has
-// ended with, nil if it has none.
+// Fit fits a linear model in memory to within goal nats and returns the final state, or nil if
+// there is none.
 type Fit func(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (
 	*gauss.State, error)
 

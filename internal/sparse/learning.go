@@ -19,39 +19,49 @@ import (
 // Learning the hyper-parameters of a sparse GP, from trials on two data sets of a million rows and
 // fifty thousand.
 const (
-	firstStage = 3000 // rows of the first stage, of which each is a search over hyper-parameters
-	// the second has so many times fewer than all, and at most those of the sample
-	stagePart  = 4
-	leastStage = 400 // of fewer rows there is no stage of a part
-	stageTol   = 0.2 // nats that the search may leave where there are more rows to come
-	// part of what a natural step promises that the next one does, until there is a better guess
+	firstStage = 3000 // rows of the first stage; each stage is a search for hyperparameters
+	// The second stage has this fraction of all rows, and at most those of the sample.
+	stagePart  = 5
+	mostStage  = 25_000
+	leastStage = 400 // with fewer rows there is only one stage
+	// nats that the search may leave if a stage with more rows follows
+	firstTol  = 0.3  // in the first stage,
+	sampleTol = 0.15 // and for each row that a row of a later one counts for
+	// Ratio of the predicted gains of successive natural steps, until there is a better estimate.
 	naturalRate = 0.01
 	leastRate   = 1e-4
-	hopeful     = 2 // times the slack: a pass that is expected to promise less has derivatives
-	learnForm   = 3 // of the State of a search, which another form cannot go on from
-	// nats below the best q at which the average information is good: it is that of F∂₁ = m
+	hopeful     = 3 // a pass computes derivatives if its expected predicted gain is below this times the slack
+	learnForm   = 4 // version of the State of a search
+	// nats for each row that a row counts for below the best q at which the average information is
+	// good: it is that of F∂₁ = m
 	infoSlack  = 1e-2
 	mostPasses = 20 // passes at one θ
 	// part of the gain of a step of the search that the ELBO may be off by
 	roughPart = 0.1
 
-	// Where the number of inducing inputs is ours to choose, up to StreamRank may cost leaveNats and
-	// this for each row beyond rankRows, and more than these, or in the first stage, manyNats for
-	// each; so many rows of the sample tell.
-	fewNats  = 1e-4
-	manyNats = 2e-3
-	rankRows = 5000
-	keepRank = 2 // times that: those of a stage are not chosen again
+	// If the number of inducing inputs is a default, choosing up to StreamRank of them may cost
+	// leaveNats plus fewNats for each row beyond rankRows. If more are needed, and in the first
+	// stage, it may cost manyNats per row. worthRows rows of the sample estimate the cost.
+	fewNats    = 1e-4
+	manyNats   = 2e-3
+	rankRows   = 5000
+	screenRank = 100 // inducing inputs by which starts are compared
+	keepRank   = 2   // times that: below it the inducing inputs of a stage are kept
 	// in the first stage they suit lengths so much shorter
 	searchLength = 0.5
 )
 
-// stagesOf returns the numbers of rows that a search goes through, of n of which so many are
-// kept.
+// spreadLengths shorten the length scales of spread if there are too few inducing inputs. The
+// best of these choices is taken: in few columns even spacing, and among many columns inputs where
+// the rows are.
+var spreadLengths = [...]float64{0.5, 1, 0.25}
+
+// stagesOf returns the numbers of rows of the stages of a search over n rows, kept of which are
+// in memory.
 func stagesOf(n, kept int) (stages []int) {
-	for _, part := range [2]int{min(firstStage, kept), min(kept, n/stagePart)} {
+	for _, part := range [2]int{min(firstStage, kept), min(kept, mostStage, n/stagePart)} {
 		if k := len(stages); part >= leastStage && 2*part <= n &&
-			(k == 0 || part >= 2*stages[k-1]) {
+			(k == 0 || 2*part >= 3*stages[k-1]) {
 			stages = append(stages, part)
 		}
 	}
@@ -71,19 +81,21 @@ type Space struct {
 	At func(theta []float64) (k, slopes Kernel, lik Likelihood, err error)
 }
 
-// Point is what was found at a θ.
+// Point holds the results at one θ.
 type Point struct {
 	Theta []float64
 	Z     *mat.Dense // inducing inputs
 	At    *gauss.State
 	Look  *Look // at At
-	rows  int   // that it was found by
+	rows  int   // that it was found by,
+	// and that these count for
+	counts float64
 }
 
 // Learning is the learn.Staged of a sparse GP: the model as a function of its hyper-parameters, on
 // the rows of a stage.
 type Learning struct {
-	Whole  Division   // of the kernel to begin with
+	Whole  Division   // division of the first kernel
 	Fixed  *mat.Dense // inducing inputs, where they stay
 	Rank   int        // the most inducing values
 	Open   bool       // fewer will do if they are worth as much
@@ -94,15 +106,14 @@ type Learning struct {
 	stage int
 	begun bool       // a search, and not only the comparison of starts
 	z     *mat.Dense // nil: to be chosen
-	last  Point      // of the last θ that was kept
+	last  Point      // result at the last θ that was kept
 	found Point
 	rate  float64
-	// what the first look at a state that was carried to another θ promised last, over the square
-	// of the distance; +Inf before there was one
+	// Predicted gain of the first look at the last state that was carried to another θ, divided
+	// by the squared distance; +Inf before there was one.
 	afar   float64
 	passes float64
-	info   *mat.SymDense // the average information met last, on so many rows
-	of     int
+	info   *mat.SymDense // the last average information, and the number of its rows
 	pass   Pass
 }
 
@@ -132,8 +143,8 @@ func (l *Learning) Digest(d *save.Digest) {
 	}
 }
 
-// Factored returns the inducing values with the inducing inputs z of k, the kernel with other
-// parameters; nil where they have no factor.
+// Factored returns the inducing values of k, the kernel with other parameters, with the inducing
+// inputs z. It returns nil if their covariance has no factor.
 func (l *Learning) Factored(h *parallel.Halt, k Kernel, z *mat.Dense) *Inducing {
 	return l.Whole.Again(k).Factored(h, z)
 }
@@ -151,10 +162,46 @@ func (l *Learning) Keep(best bool) {
 
 // Goal implements learn.Staged.
 func (l *Learning) Goal(tol float64) float64 {
-	if l.stage < len(l.Stages)-1 {
-		return stageTol
+	switch l.stage {
+	case len(l.Stages) - 1:
+		return tol
+	case 0:
+		return firstTol
+	default:
+		return sampleTol * l.times()
 	}
-	return tol
+}
+
+// times returns how many rows each row of the stage counts for: in a stage of a part, after the
+// first, these make up all rows. Its objective is then the objective of all rows, except for what q fits of the
+// noise of its rows. See overfit.
+func (l *Learning) times() float64 {
+	if l.stage == 0 {
+		return 1
+	}
+	return float64(l.pass.Rows.N) / float64(l.Stages[l.stage])
+}
+
+// overfit returns κ‖I − V‖², with κ = ½(times − 1): what −ELBO of rows that count for more rows is
+// too low by, nearly. With curvature G of the rows as they are, and V = (I + times·G)⁻¹, the slope
+// of −ELBO at the best q of many more rows has the covariance times²·G, and q gains
+// ½tr(V times²G) = ½times·tr(I − V). All rows gain ½tr(I − V). The square of I − V counts the
+// weights that rows determine as its trace does, and its slopes have less rounding. q is where the
+// last natural step leads: an error of V counts to first order.
+func (l *Learning) overfit(q *gauss.State) float64 {
+	kappa := 0.5 * (l.times() - 1)
+	if kappa == 0 {
+		return 0
+	}
+	q.Halt = l.pass.Workers.Halt
+	q.Invert()
+	m, sum := len(q.Mean), 0.0
+	for i := range m {
+		row := q.Inv[i*m : i*m+i]
+		d := 1 - q.Inv[i*m+i]
+		sum += 2*floats.Dot(row, row) + d*d
+	}
+	return kappa * sum
 }
 
 // Begin implements learn.Staged.
@@ -162,23 +209,27 @@ func (l *Learning) Begin() (rough float64, brief bool) {
 	if l.begun = true; l.stage == 0 && l.Open {
 		l.z = nil
 	}
-	return roughPart, l.stage != max(0, len(l.Stages)-2)
+	return roughPart, l.stage > 0
 }
 
 // Advance implements learn.Staged.
-func (l *Learning) Advance() (times float64, ok bool) {
+func (l *Learning) Advance() (same, ok bool) {
 	if l.stage == len(l.Stages)-1 {
-		return 1, false
+		return true, false
 	}
-	times = float64(l.Stages[l.stage+1]) / float64(l.Stages[l.stage])
+	if same = l.stage > 0; !same {
+		l.info = nil
+	}
 	l.stage++
-	// which is of the order of M over the number of rows
-	l.rate = max(l.rate/times, min(l.rate, leastRate))
-	if l.z == nil || l.Stages[l.stage-1] < ChooseRows || l.Open && !l.suffices() ||
+	l.afar = math.Inf(1)
+	if l.rate > 0 { // the first steps of new rows are not like the last ones of others
+		l.rate = naturalRate
+	}
+	if l.z == nil || l.stage == 1 || l.Open && !l.suffices() ||
 		!l.Open && l.z.RawMatrix().Rows < l.Rank-l.Whole.Wholes() {
 		l.z = nil
 	}
-	return times, true
+	return same, true
 }
 
 // allowance returns the nats that up to rank inducing inputs of our choice may cost on all rows.
@@ -208,16 +259,28 @@ func (l *Learning) suffices() bool {
 	if err != nil {
 		return false
 	}
-	u := l.Factored(l.pass.Workers.Halt, k, l.z)
-	if u == nil || u.Rest == nil {
-		return u != nil
+	v := l.Whole.Again(k)
+	if v.Rest == nil {
+		return true
 	}
-	x, left, cost := l.costs(u.Rest, lik)
+	x, _, cost := l.costs(v.Rest, lik)
+	m, _ := l.z.Dims()
+	return l.lost(v.Rest, l.z, x, cost) <= keepRank*l.allowance(m+v.Wholes()+1)
+}
+
+// lost returns the nats that the inducing inputs z of k, the rest of the kernel, leave at the rows
+// of x, whose variances cost so many: +Inf if their covariance has no factor.
+func (l *Learning) lost(k Kernel, z, x *mat.Dense, cost []float64) float64 {
+	u := Undivided(k).Factored(l.pass.Workers.Halt, z)
+	if u == nil {
+		return math.Inf(1)
+	}
 	var w Work
-	u.Room(&w, len(left)).Copy(x)
+	u.Room(&w, len(cost)).Copy(x)
 	u.Features(&w)
+	left := make([]float64, len(cost))
 	u.Left(&w, left)
-	return floats.Dot(left, cost) <= keepRank*l.allowance(u.Rank()+1)
+	return floats.Dot(left, cost)
 }
 
 // choose chooses the inducing inputs of the stage, near θ.
@@ -228,7 +291,10 @@ func (l *Learning) choose(k Kernel, lik Likelihood) error {
 	v := l.Whole.Again(k)
 	k = v.Rest
 	n, rank := min(l.Stages[l.stage], len(l.pass.Rows.Y)), max(1, l.Rank-v.Wholes())
-	if l.stage == 0 && (len(l.Stages) > 1 || l.Open && !l.begun) {
+	switch screening := l.Open && !l.begun; {
+	case screening:
+		rank = min(rank, screenRank)
+	case l.stage == 0 && len(l.Stages) > 1:
 		rank = min(rank, StreamRank)
 	}
 	if l.Open && l.begun {
@@ -242,8 +308,8 @@ func (l *Learning) choose(k Kernel, lik Likelihood) error {
 	return err
 }
 
-// suit chooses up to rank inducing inputs that suit k, the rest of the kernel: so many that further
-// ones are not worth it.
+// suit chooses up to rank inducing inputs that suit k, the rest of the kernel. It stops when
+// further inputs are not worth their cost.
 func (l *Learning) suit(k Kernel, lik Likelihood, rank int) error {
 	if l.stage == 0 {
 		k = k.Shorter(searchLength)
@@ -269,12 +335,23 @@ func (l *Learning) suit(k Kernel, lik Likelihood, rank int) error {
 			break
 		}
 	}
-	// These are too few, and serve better spread over all rows.
+	// These are too few, and serve better spread over all rows: in few columns evenly, and among
+	// many columns where the rows are.
 	m, _ := l.z.Dims()
-	n := min(len(l.pass.Rows.Y), ChooseRows)
-	z, err := spread(l.pass.Workers.Halt, k, l.pass.Rows.Sample(n), m)
-	l.z = z
-	return err
+	lengths, least := spreadLengths[:], math.Inf(1)
+	if l.stage == 0 { // they are chosen again
+		lengths = lengths[:1]
+	}
+	for i, shorter := range lengths {
+		z, err := spread(l.pass.Workers.Halt, k.Shorter(shorter), x, m)
+		if err != nil {
+			return err
+		}
+		if lost := l.lost(k, z, x, cost); lost < least || i == 0 {
+			l.z, least = z, lost
+		}
+	}
+	return nil
 }
 
 // Evaluate implements learn.Model.
@@ -301,6 +378,7 @@ func (l *Learning) Evaluate(theta []float64, slack, _ float64, wanted bool) (sea
 	if p.From == l.pass.Rows.N {
 		p.From = 0
 	}
+	p.Times = l.times()
 	if p.Z = l.Factored(h, k, l.z); h.Stopped() {
 		return none, h.Err()
 	} else if p.Z == nil {
@@ -333,10 +411,11 @@ func (l *Learning) nearest(theta []float64) (near *Point) {
 	return near
 }
 
-// carried returns the state of p as one at u, with the same inducing inputs or the same θ, of so
-// many times the rows, or nil if it has none. Near the θ of p it is close to the best: what rows
-// tell of latent values changes little with θ, unlike what they tell of weights.
-func (l *Learning) carried(p *Point, u *Inducing, times float64) *gauss.State {
+// carried returns the state of p as a state at u, with the same inducing inputs or the same θ,
+// for times as many rows. It returns nil if p has no state. Near the θ of p the result is close
+// to the best state, because the information of the rows about latent values changes little with
+// θ, unlike their information about weights.
+func (l *Learning) carried(p *Point, u *Inducing) *gauss.State {
 	k, _, _, err := l.space.At(p.Theta)
 	if err != nil {
 		return nil
@@ -346,25 +425,22 @@ func (l *Learning) carried(p *Point, u *Inducing, times float64) *gauss.State {
 		return nil
 	}
 	q := from.Carry(u, p.Look.Next.Mean, &p.Look.Next)
+	times := l.pass.times() * float64(l.pass.len()) / p.counts
 	if q == nil || times != 1 && !q.Times(times) {
 		return nil
 	}
 	return q
 }
 
-// begin returns the q that natural steps at θ begin with, and the point that it was carried from,
-// nil if there is none.
+// begin returns the first q of the natural steps at θ, and the point that it was carried from, or
+// nil if it was not carried.
 func (l *Learning) begin(theta []float64) (
 	q *gauss.State, near *Point, err error) {
 	p, n := &l.pass, len(l.pass.Rows.Y)
 	sampled := p.From == 0 && n < l.pass.Rows.N
 	if near = l.nearest(theta); near != nil {
 		sampled = sampled && near.rows < n
-		rows := p.len()
-		if sampled {
-			rows = n
-		}
-		q = l.carried(near, p.Z, float64(rows)/float64(near.rows))
+		q = l.carried(near, p.Z)
 	}
 	steps := 1
 	if q == nil {
@@ -376,13 +452,14 @@ func (l *Learning) begin(theta []float64) (
 		}
 	}
 	if sampled {
-		near = nil
+		near, p.Times = nil, float64(l.pass.Rows.N)/float64(n)
 		q, err = climb(p, q, n, steps, sampleGoal)
+		p.Times = 1
 	}
 	return q, near, err
 }
 
-// expect finds q at θ to within so many nats, with derivatives if they are wanted.
+// expect finds q at θ to within the given number of nats, with derivatives if wanted.
 func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted bool) (
 	*search.Point, error) {
 	p := &l.pass
@@ -393,15 +470,16 @@ func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted 
 	}
 	var s *slopes
 	if wanted {
-		// otherwise that of fewer rows will do
+		// otherwise the information from fewer rows suffices
 		info := p.From > 0 || l.info == nil || len(l.Stages) == 1 ||
 			l.pass.Rows.All == nil && slack <= infoSlack
 		if info {
-			slack = min(slack, infoSlack)
+			slack = min(slack, infoSlack*p.times())
 		}
 		if s, err = newSlopes(p, l.space, derivs, theta, info); err != nil {
 			return nil, err
 		}
+		s.excess = 0.5 * (p.times() - 1)
 	}
 	a := Ascent{Pass: p}
 	if a.Start(q); p.From == 0 && l.pass.Rows.All != nil && near == nil {
@@ -426,11 +504,16 @@ func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted 
 	if math.IsInf(a.Look.ELBO, 0) || math.IsNaN(a.Look.ELBO) {
 		return nil, sentinel.ErrNotFinite
 	}
-	l.found = Point{slices.Clone(theta), l.z, a.At, a.Look, l.Stages[l.stage]}
-	return l.pointOf(a.Look, s)
+	l.found = Point{slices.Clone(theta), l.z, a.At, a.Look, p.len(),
+		p.times() * float64(p.len())}
+	x, err := l.pointOf(a.Look, s)
+	if err == nil {
+		x.F += l.overfit(&a.Look.Next)
+	}
+	return x, err
 }
 
-// part returns what a pass of this stage is of one over all rows.
+// part returns the work of a pass of this stage as a fraction of a pass over all rows.
 func (l *Learning) part() float64 {
 	return float64(l.Stages[l.stage]) / float64(l.pass.Rows.N)
 }
@@ -441,13 +524,13 @@ func (l *Learning) part() float64 {
 func (l *Learning) ascend(a *Ascent, s *slopes, theta []float64, near *Point, slack float64) (
 	known bool, err error) {
 	p := a.Pass
-	// what the next look is expected to promise
+	// expected predicted gain of the next look
 	expected := a.Gap()
 	if !math.IsInf(expected, 1) {
 		expected *= l.rate
 	}
 	distance := math.NaN()
-	if near != nil && near.rows == p.len() {
+	if near != nil && near.rows == p.len() && mat.Equal(near.Z, l.z) {
 		distance = floats.Distance(near.Theta, theta, 2)
 		expected = l.afar * distance * distance
 	}
@@ -506,18 +589,16 @@ func (l *Learning) pointOf(look *Look, s *slopes) (*search.Point, error) {
 			return nil, sentinel.ErrNotFinite
 		}
 	}
-	switch n := l.Stages[l.stage]; {
-	case x.Info != nil:
-		l.info, l.of = x.Info, n
-	default: // that of fewer rows, in proportion
+	if x.Info == nil { // information from fewer rows, in proportion
 		x.Info = mat.NewSymDense(len(x.Grad), nil)
-		x.Info.ScaleSym(float64(n)/float64(l.of), l.info)
+		x.Info.CopySym(l.info)
 	}
+	l.info = x.Info
 	return x, nil
 }
 
 func (l *Learning) State(c *save.State, n int) {
-	c.Int(&l.stage, &l.of)
+	c.Int(&l.stage)
 	c.Check(l.stage >= 0 && l.stage < len(l.Stages), "a search is in stage %d", l.stage)
 	c.Bool(&l.begun)
 	c.Float(&l.rate, &l.afar, &l.passes)
@@ -546,6 +627,7 @@ func (p *Point) state(c *save.State, n, cols int) {
 	}
 	c.Floats(n, &p.Theta)
 	c.Int(&p.rows)
+	c.Float(&p.counts)
 	stateMatrix(c, &p.Z, cols)
 	if c.Err() != nil {
 		return
@@ -561,7 +643,7 @@ func (p *Point) state(c *save.State, n, cols int) {
 	}
 }
 
-// stateMatrix writes or reads a matrix of so many columns, which may be nil.
+// stateMatrix writes or reads a matrix of the given number of columns, which may be nil.
 func stateMatrix(c *save.State, x **mat.Dense, cols int) {
 	rows := 0
 	if *x != nil {

@@ -12,8 +12,10 @@ func TestStages(t *testing.T) {
 		rows, sample int
 		want         []int
 	}{
-		{1_000_000, SampleRows, []int{firstStage, SampleRows, 1_000_000}},
-		{100_000, SampleRows, []int{firstStage, 25_000, 100_000}},
+		{1_000_000, SampleRows, []int{firstStage, mostStage, 1_000_000}},
+		{100_000, SampleRows, []int{firstStage, 20_000, 100_000}},
+		{22_500, 22_500, []int{firstStage, 4500, 22_500}},
+		{22_000, 22_000, []int{firstStage, 22_000}},
 		{6010, sampleOf(8000), []int{1000, 6010}},
 		{200_000, sampleOf(2700), []int{2961, 200_000}},
 		{1500, sampleOf(8000), []int{1500}},

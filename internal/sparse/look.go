@@ -15,21 +15,21 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Look is what a pass says of a state.
+// Look is the result of a pass at one state.
 type Look struct {
 	ELBO, Err float64
-	// what rounding of the features makes of the ELBO: of all states of them alike, so that it
-	// hides nothing of what one has beyond another
+	// Error of the ELBO due to rounding of the features. All states have the same error, so their
+	// differences are not affected.
 	Blurred float64
 	Next    gauss.State // where the natural step leads
 	Promise float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
-	// a proved bound of the gap, +Inf where it has none, and 0 where there are no proofs
+	// Proved bound on the gap: +Inf if there is none, and 0 if proofs are off.
 	Bound float64
 	gram  []float64 // F diag(−∂₂)Fᵀ, lower triangle
 	slope []float64 // F∂₁
 }
 
-// At looks at the state q. The error is that of run, or wraps sentinel.ErrNotPosDef.
+// At evaluates the state q. The error is that of run, or wraps sentinel.ErrNotPosDef.
 func (p *Pass) At(q *gauss.State) (*Look, error) {
 	if err := p.run(q); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (p *Pass) At(q *gauss.State) (*Look, error) {
 	}
 	kl := 0.5 * (trace + floats.Dot(q.Mean, q.Mean) - float64(m) + q.LogDet)
 	x.ELBO = s.value - kl
-	x.Err += dense.Epsilon * float64(m) * (trace + math.Abs(q.LogDet)) // of the algebra
+	x.Err += dense.Epsilon * float64(m) * (trace + math.Abs(q.LogDet)) // rounding of the algebra
 	n := &x.Next
 	n.Resize(m)
 	n.Halt = p.Workers.Halt
@@ -81,7 +81,7 @@ func (p *Pass) At(q *gauss.State) (*Look, error) {
 		a[j*m+j]--
 	}
 	x.Promise = 0.5*floats.Dot(d, d) + 0.25*floats.Dot(a, a)
-	if p.From == 0 && p.Lik.Concave() { // of a part of the rows nobody asks
+	if p.From == 0 && p.Lik.Concave() { // no proof is needed for a part of the rows
 		if x.Bound = math.Inf(1); s.certain {
 			x.Bound = goals.Bound(p.prove(x, q, a, s.widest)) + p.Z.jitterGap(x.gram, x.slope)
 		}
@@ -89,22 +89,22 @@ func (p *Pass) At(q *gauss.State) (*Look, error) {
 	return x, p.Workers.Halt.Err()
 }
 
-// Where a start is made one of glanceEvery blocks has a Gram matrix, or more, so that there are
-// glanceRows rows for each inducing input: that of n rows leaves M/n of what a Newton step of the
-// mean gains, and about M²/4n nats of the covariance.
+// At a start, one in glanceEvery blocks or more gets a Gram matrix, so that there are glanceRows
+// rows per inducing input. A matrix of n rows leaves M/n of the gain of a Newton step of the
+// mean, and about M²/4n nats of the covariance.
 const (
 	glanceEvery = 4
 	glanceRows  = 50
 )
 
-// newton returns the state that a Newton step of the mean leads to from q, with the precision that
-// is its curvature, both at V = 0 and the latter by some blocks of the rows,
+// newton returns the end of a Newton step of the mean from q, with the curvature as precision.
+// Both are at V = 0, and the curvature comes from some blocks of the rows:
 //
-//	P₊ = I + (N/n) F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,
+//	P₊ = I + (N/n) F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m.
 //
-// in a pass that costs half as much as another, or less. The step promises gain = ½ΔmᵀP₊Δm over
-// N(m, P₊⁻¹), the ELBO of which is nearly Σ log p(y_n|η_n) − ½‖m‖² − ½log|P₊|. Under Gaussian noise
-// all blocks count, and nothing is left. The errors are those of At.
+// The pass costs at most half as much as a full one. gain = ½ΔmᵀP₊Δm is the predicted gain over
+// N(m, P₊⁻¹), whose ELBO is nearly Σ log p(y_n|η_n) − ½‖m‖² − ½log|P₊|. Under Gaussian noise all
+// blocks count, and the step is exact. The errors are those of At.
 func (p *Pass) newton(q *gauss.State) (next *gauss.State, elbo, gain float64, err error) {
 	p.glance = true
 	defer func() { p.glance = false }()
@@ -150,14 +150,15 @@ func (p *Pass) prove(x *Look, q *gauss.State, a []float64, widest float64) float
 	return gap.Bound(p.Workers.Halt)
 }
 
-// jitterGap returns a bound on what the jitter j costs a state of which G = F diag(−∂₂)Fᵀ
-// and F∂₁ are given. Without it the prior covariance of the rows would be larger by
+// jitterGap returns a bound on the cost of the jitter j at a state with G = F diag(−∂₂)Fᵀ and
+// F∂₁. Without the jitter the prior covariance of the rows would be larger by
 //
 //	Δ = jFᵀ(LᵀL − jI)⁻¹F,
 //
-// a function apart from that of the weights. With it at its prior the bound G0 of a gauss.Gap is
-// larger by no more than tr(diag(−∂₂)Δ) + ½∂₁ᵀΔ∂₁. This holds for G0 alone: G2 speaks of the
-// weights, and what they and that function gain together is not proved to be the sum.
+// the covariance of a function that is independent of the weights. If that function has its
+// prior, the bound G0 of a gauss.Gap grows by at most tr(diag(−∂₂)Δ) + ½∂₁ᵀΔ∂₁. This holds only
+// for G0: G2 bounds the weights alone, and their joint gain with that function is not proved to
+// be the sum.
 func (u *Inducing) jitterGap(gram, slope []float64) float64 {
 	if u.Jitter == 0 {
 		return 0
@@ -169,7 +170,7 @@ func (u *Inducing) jitterGap(gram, slope []float64) float64 {
 	}
 	a := make([]float64, n*n)
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, rest(u.L), rest(u.L), 0, dense.General(a, n, n))
-	for i := range n { // and as much as float64 does not know of
+	for i := range n { // plus the rounding error
 		a[i*n+i] += jitterRoundings*dense.Epsilon*float64(n)*u.Jitter/jitterPart - u.Jitter
 	}
 	if !dense.Cholesky(a, n) {
@@ -201,7 +202,7 @@ func (x *Look) State(c *save.State, m int) {
 	x.Next.State(c, m)
 }
 
-// Digest shows d the model, of its rows those of the sample.
+// Digest adds the model to d, with the rows of the sample.
 func (p *Pass) Digest(d *save.Digest) {
 	p.Rows.Digest(d, p.Lik)
 	p.Z.Digest(d)

@@ -17,11 +17,11 @@ import (
 // and eight.
 const (
 	movePairs = 10 // steps that the curvature remembers
-	// the longest move of a coordinate by the first step, of whose length nothing is known,
+	// The longest move of a coordinate in the first step, whose length is a guess,
 	moveFirst  = 0.05
-	moveMost   = 0.5  // and by any other: neighbours do not pass each other
+	moveMost   = 0.5  // and in any other step, so that neighbors do not pass each other
 	moveTries  = 6    // lengths of a step
-	movePart   = 1e-4 // of what the slope says, that a step must gain
+	movePart   = 1e-4 // fraction of the gain predicted by the slope that a step must reach
 	moveRow    = 3    // steps in a row
 	moveGain   = 1e-2 // that together gain fewer nats than these are the last
 	moveSlack  = 1e-4 // nats that q may be below its best
@@ -30,13 +30,13 @@ const (
 
 // Move is the ELBO at the best q as a function of the inducing inputs.
 type Move struct {
-	Unit   []float64 // of each column
+	Unit   []float64 // unit of each column
 	whole  Division
 	pass   Pass
 	slopes *slopes
 }
 
-// MovePoint is what is known of inducing inputs.
+// MovePoint holds the results at one set of inducing inputs.
 type MovePoint struct {
 	Z    *mat.Dense
 	ELBO float64
@@ -44,7 +44,7 @@ type MovePoint struct {
 	q    *gauss.State
 }
 
-// NewMove returns that of the inducing values of whole, by those rows that are in memory. It starts
+// NewMove returns a Move of the inducing values of whole that uses the rows in memory. It starts
 // from a fit by fit.
 func NewMove(rows *Rows, lik Likelihood, fit Fit, workers term.Crew, whole Division) *Move {
 	m := &Move{whole: whole, Unit: make([]float64, rows.Cols),
@@ -63,8 +63,8 @@ func NewMove(rows *Rows, lik Likelihood, fit Fit, workers term.Crew, whole Divis
 	return m
 }
 
-// Run returns the inducing inputs that so many evaluations lead to from those of u, or nil where
-// there are no better ones.
+// Run returns the inducing inputs after the given number of evaluations, starting from those of
+// u. It returns nil if it found no better ones.
 func (m *Move) Run(u *Inducing, steps int) (*mat.Dense, error) {
 	m.pass.Z = u
 	q, err := m.pass.Cold()
@@ -123,9 +123,9 @@ func (m *Move) Run(u *Inducing, steps int) (*mat.Dense, error) {
 	return at.Z, nil
 }
 
-// along returns the first of so many points from p along dir, each at a quarter of the length of
-// the one before, whose ELBO is larger by what the slope says, or nil, with its length and how many
-// there were.
+// along returns the first point from p along dir whose ELBO gains enough compared with the slope,
+// with its length and the number of tries. Each try has a quarter of the length of the one
+// before. It returns nil after tries failures.
 func (m *Move) along(p *MovePoint, dir []float64, tries int) (
 	next *MovePoint, length float64, tried int, err error) {
 	slope, d := floats.Dot(dir, p.Grad), len(m.Unit)
@@ -143,7 +143,7 @@ func (m *Move) along(p *MovePoint, dir []float64, tries int) (
 	return nil, 0, tried, nil
 }
 
-// At returns what there is to know of z, with natural steps from q; nil where there is no ELBO.
+// At returns the MovePoint of z after natural steps from q. It is nil if z has no ELBO.
 func (m *Move) At(z *mat.Dense, q *gauss.State) (*MovePoint, error) {
 	p := &m.pass
 	halt := p.Workers.Halt

@@ -19,9 +19,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// A pass goes through rows in blocks of blockRows, whose features it makes anew. They are dealt
-// out in turn to so many lanes, each of which sums on its own, so that the sums do not depend on
-// the number of workers.
+// A pass reads rows in blocks of blockRows and computes the features of each block. Blocks go to
+// lanes in turn, and each lane has sums of its own, so the result does not depend on the number
+// of workers.
 const (
 	blockRows = 192
 	lanes     = 8
@@ -40,31 +40,34 @@ const tilePairs = gram.Rows * gram.Cols
 // solution with L.
 const keptResiduals = 8_000_000
 
-// Pass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights, which gives the exact
-// ELBO there and the whole natural step,
+// Pass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights. It returns the exact ELBO
+// there and the whole natural step,
 //
-//	P₊ = I + F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,   t = −∂₂, or max(0, −∂₂) where that has no P₊,
+//	P₊ = I + F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,   t = −∂₂, or max(0, −∂₂) if P₊ is not positive definite otherwise,
 //
-// with F = L⁻¹K(Z, X) the features, M×N, and ∂₁, ∂₂ the derivatives of the expectations in the mean
-// (Khan and Lin 2017). What is made of a row are its features in the metric of q, with P = RRᵀ,
+// where F = L⁻¹K(Z, X) holds the features, M×N, and ∂₁ and ∂₂ are the derivatives of the
+// expectations in the mean (Khan and Lin, 2017). For each row it computes the features in the
+// metric of q, with P = RRᵀ,
 //
 //	G = R⁻¹F = (LR)⁻¹K(Z, X),   η = Gᵀ(Rᵀm),   v_n = ‖g_n‖²,
 //	F diag(t)Fᵀ = R[G diag(t)Gᵀ]Rᵀ,   F∂₁ = R[G∂₁],
 //
-// by one solution. Another, for ‖f_n‖², is in c_n, which the first pass at z keeps.
+// by one triangular solve. Another solve, for ‖f_n‖², gives c_n; the first pass at z stores it.
 type Pass struct {
 	Rows    *Rows
-	From    int // the first so many of the sample; 0 means all rows
+	From    int // number of first rows of the sample to read; 0 means all rows
 	Z       *Inducing
 	Lik     Likelihood
 	Fit     Fit // that makes a start of some rows
 	Workers term.Crew
+	// Times is how many rows each row counts for, as a sample of more rows; 0 means 1.
+	Times float64
 
-	// With glance set the metric is that of the prior, R = I, v = 0, and one of so many blocks has
-	// a Gram matrix.
+	// If glance is set, the metric is that of the prior, R = I and v = 0, and only some blocks
+	// get a Gram matrix.
 	glance bool
 	every  int
-	draw   *rand.Rand // of these blocks
+	draw   *rand.Rand // chooses these blocks
 
 	// each is called with every block, if it is set, by the worker of its lane.
 	each func(i int, l *lane)
@@ -75,11 +78,11 @@ type Pass struct {
 	r, lr  []float64 // M×M, with zeros above the diagonals
 	mean   []float64 // Rᵀm
 	left   []float64 // c of the first rows,
-	leftOf *Inducing // which are those of a pass at that,
-	leftIn int       // of so many rows; nil leftOf: not known
+	leftOf *Inducing // the values that left belongs to
+	leftIn int       // and its number of rows; a nil leftOf means unknown
 	centre []float64
 	noisy  bool
-	blur   float64 // of the largest variance under the rest
+	blur   float64 // rounding error of the largest variance under the rest
 	lanes  []lane
 	busy   int // lanes with a block
 	first  int // number of the next row
@@ -102,11 +105,11 @@ type lane struct {
 	w     []float64
 
 	value, err float64
-	// what Terms.Blurred says of the rows
+	// sums of Terms.Blurred
 	blurred, pull float64
 	curved        int       // rows of gram
 	widest        float64   // the largest ‖g‖²
-	certain       bool      // all derivatives are those of the expectations
+	certain       bool      // every derivative is accurate
 	gram          []float64 // G diag(t)Gᵀ, lower triangle, with t = max(0, −∂₂)
 	clipped       []float64 // G diag(t + ∂₂)Gᵀ
 	slope         []float64 // G∂₁
@@ -181,8 +184,8 @@ func (p *Pass) len() int {
 	return p.Rows.N
 }
 
-// run goes through the rows. The error names the row that has no expectation, or is that of the
-// crew, or of where the rows are from; it has no prefix.
+// run reads the rows. The error names a row without an expectation, or is the error of the crew
+// or of the source of the rows. It has no prefix.
 func (p *Pass) run(q *gauss.State) error {
 	p.reset(q)
 	err := p.through()
@@ -289,8 +292,8 @@ func (l *lane) empty() {
 // block returns the rows of the block.
 func (l *lane) block(d int) blas64.General { return dense.General(l.x[:l.rows*d], l.rows, d) }
 
-// tiles calls f for tiles of the pairs of some inducing values of part q, the first of which is lo,
-// and all of the block.
+// tiles calls f for tiles of pairs of inducing values of part q, beginning at lo, and all rows of
+// the block.
 func (p *Pass) tiles(l *lane, f func(t *gram.Tile, q part, lo int)) {
 	z, x, t := p.Z.X.RawMatrix(), l.block(p.Rows.Cols), &l.tile
 	high := max(1, tilePairs/x.Rows)
@@ -343,6 +346,7 @@ func (p *Pass) do(i int) {
 	if l.failed != nil {
 		return
 	}
+	p.repeat(s)
 	terms.Blur = l.b
 	variances, pull := terms.Blurred(s, nil)
 	l.blurred += variances
@@ -374,6 +378,27 @@ func (p *Pass) do(i int) {
 	}
 }
 
+// times returns how many rows each row counts for.
+func (p *Pass) times() float64 {
+	if p.Times > 0 {
+		return p.Times
+	}
+	return 1
+}
+
+// repeat multiplies the expectations in s, with their derivatives, by the number of rows that each
+// row counts for.
+func (p *Pass) repeat(s *term.State) {
+	w := p.times()
+	if w == 1 {
+		return
+	}
+	for _, v := range [][]float64{s.E, s.D1, s.Tg} {
+		floats.Scale(w, v)
+	}
+	s.Err *= w
+}
+
 // kept returns where the residual variances of the block are from one pass to the next, nil if they
 // are not.
 func (p *Pass) kept(l *lane) []float64 {
@@ -393,7 +418,7 @@ func (p *Pass) known(l *lane) bool {
 	return true
 }
 
-// leave makes c what the features leave, of which k are the covariances.
+// leave sets c to the variances k minus what the features explain.
 func (p *Pass) leave(l *lane, k []float64) {
 	first, m, n := p.Z.Wholes(), p.Z.Rank(), l.rows
 	switch {
@@ -450,8 +475,8 @@ func (p *Pass) sum() *lane {
 	return s
 }
 
-// Memory returns the bytes of passes over n rows of so many columns, of which kept are in memory,
-// by up to m inducing values.
+// Memory returns the bytes of passes over n rows of cols columns, kept of which are in memory,
+// with up to m inducing values.
 func Memory(n, kept, cols, m int) float64 {
 	return memory.Bytes(1, kept, cols+3) + memory.Bytes(1, min(n, keptResiduals), 1) +
 		memory.Bytes(site.WeightMatrices+2*lanes, m, m) +

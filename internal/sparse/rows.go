@@ -19,8 +19,8 @@ type Row struct {
 	Y, Offset, Weight float64
 }
 
-// Rows are rows that are gone through again and again: a sample of them in memory, in random order,
-// and, unless those are all, where to get the rest.
+// Rows holds rows that are read several times: a sample in memory, in random order, and a source
+// for the rest, unless the sample is complete.
 type Rows struct {
 	N, Cols           int
 	All               iter.Seq2[Row, error] // nil where the sample is all
@@ -28,9 +28,9 @@ type Rows struct {
 	Y, Offset, Weight []float64             // nil Offset and Weight mean 0 and 1
 }
 
-// SampleRows is how many rows are kept of those that are gone through again and again, to choose
-// inducing inputs and hyper-parameters by, and to start from. Fewer are kept of rows that take more
-// than sampleNumbers numbers.
+// SampleRows is the number of rows that are kept in memory to choose inducing inputs and
+// hyperparameters and to start from. It is smaller if the rows would take more than sampleNumbers
+// numbers.
 const (
 	SampleRows    = 50_000
 	sampleNumbers = 8_000_000
@@ -39,20 +39,20 @@ const (
 // ctxEvery is the number of rows between two looks at a context.
 const ctxEvery = 16
 
-// The seeds of what is drawn, those of the library's default generator.
+// The seeds of random choices, which equal the library's default seeds.
 const seed1, seed2 = 0x5eed, 0xe1b0
 
-// rowRand returns the generator of what is drawn among rows, which begins at the same place every
+// rowRand returns a generator for random choices among rows. It starts at the same place every
 // time.
 func rowRand() *rand.Rand { return rand.New(rand.NewPCG(seed1, seed2)) }
 
 // sampleOf returns the number of rows of so many columns that are kept.
 func sampleOf(cols int) int { return max(1000, min(SampleRows, sampleNumbers/(cols+1))) }
 
-// NewRows goes through rows of so many columns once: it counts them and keeps a random sample, by a
-// fixed seed, of which each row is as likely to be one (reservoir sampling; Vitter 1985). The rows
-// of a sample are in random order. The error is that of rows, as it is, or the cause of ctx. It is
-// nil for no rows at all.
+// NewRows reads rows of the given number of columns once. It counts them and keeps a random
+// sample with a fixed seed, in which each row is equally likely (reservoir sampling; Vitter,
+// 1985). The sample is in random order. NewRows returns an error of rows unchanged, or the cause
+// of ctx. It returns nil if there are no rows.
 func NewRows(ctx context.Context, rows iter.Seq2[Row, error], cols int) (*Rows, error) {
 	r := &Rows{Cols: cols, All: rows}
 	most := sampleOf(cols)

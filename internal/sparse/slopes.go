@@ -13,46 +13,47 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// slopes are the derivatives of the ELBO of a pass at N(m, V) in hyper-parameters, held being
-// q of the latent values at Z, N(Lm, LVLᵀ): with K(Z, Z) = LLᵀ, B = L⁻ᵀ(V − I)L⁻¹, β = L⁻ᵀm and G =
-// −F diag(∂₂)Fᵀ,
+// slopes computes the derivatives of the ELBO of a pass at N(m, V) in hyperparameters, with q of
+// the latent values at Z fixed at N(Lm, LVLᵀ). With K(Z, Z) = LLᵀ, B = L⁻ᵀ(V − I)L⁻¹, β = L⁻ᵀm
+// and G = −F diag(∂₂)Fᵀ,
 //
 //	A = B K(Z, X) diag(∂₂) + β∂₁ᵀ,
 //	W = ½L⁻ᵀ[(V − I)G + G(V − I) + G + V − I + mmᵀ − F∂₁mᵀ − m(F∂₁)ᵀ]L⁻¹,
 //	∂ELBO = Σ A∘∂K(Z, X) + Σ W∘∂K(Z, Z) + ½ Σ ∂₂∂k_nn.
 //
-// Terms that are seen whole leave no residual variance: V takes the place of their part of V − I in
-// A, and only the rest has a k_nn and a G.
+// Terms that are represented whole leave no residual variance: V replaces their part of V − I in
+// A, and only the rest has k_nn and G.
 //
-// In the logarithm of a standard deviation that the whole kernel is proportional to the square of,
-// these sums are
+// For the logarithm of a standard deviation that scales the whole kernel, the sums are
 //
-//	∂ELBO = tr V − M + |m|² + Σ ∂₂c_n,
+//	∂ELBO = tr V − M + |m|² + Σ ∂₂c_n.
 //
-// without their rounding, which is large where K(Z, Z) is nearly singular.
+// This form avoids their rounding errors, which are large if K(Z, Z) is nearly singular.
 //
-// At the best q they are those of any other that is held. Near it rows that are many determine q of
-// latent values, whatever the scale is, and not that of weights: a few nats below the best the
-// former are near those at the best, and the latter are not. Where info is set they come with the
-// average information ½UᵀWU that learn.Latent tells of, with the sparse covariance in the place of
-// K.
+// At the best q, holding any other coordinates of q fixed gives the same derivatives. Near it,
+// many rows determine q of the latent values for any scale, but not q of the weights: a few nats
+// below the best, the derivatives with fixed latent values are near those at the best, and the
+// others are not. If info is set, slopes also computes the average information ½UᵀWU (see
+// learn.Latent), with the sparse covariance in place of K.
 type slopes struct {
 	space  *Space
 	kernel Kernel // with its derivatives
 	lik    [][2]Likelihood
 	info   bool
+	excess float64 // κ of the overfit that the objective makes up for
 
-	// With steps, one a column, for differences, the derivatives are those in the inducing inputs
-	// instead.
+	// If steps is set, one step per column, the derivatives are differences in the inducing
+	// inputs instead.
 	steps []float64
 
 	p     *Pass
-	terms Division // of kernel
+	terms Division // division of kernel
 	q     *gauss.State
-	v     []float64 // V − I, and V of what is seen whole
+	over  []float64 // U²V of the overfit, if there is one
+	v     []float64 // V − I, and V for terms that are represented whole
 	b     []float64
 	beta  []float64
-	chain []float64 // of each parameter of the kernel: ∂/∂θ for one by Kernel.Pull
+	chain []float64 // ∂/∂θ of each parameter of the kernel, per unit of Kernel.Pull
 	lanes [lanes]slopeLane
 }
 
@@ -60,7 +61,7 @@ type slopes struct {
 type slopeLane struct {
 	grad      []float64 // in the parameters of the kernel, of ΣA∘∂K + ½Σ∂₂∂k
 	left      float64   // Σ∂₂c
-	slope     []float64 // of ΣE, in those of the likelihood, by place among the free ones
+	slope     []float64 // derivative of ΣE in the free parameters of the likelihood, by position
 	curve     []float64 // half of the second derivative of −ΣE
 	w         []float64 // A
 	pull      []float64 // derivatives of a row or inducing input
@@ -68,12 +69,12 @@ type slopeLane struct {
 	uu, gg, t []float64 // Σγuuᵀ, Gγu, and (∂K(Z, X))∂₁
 	z         []float64 // M×D, of ΣA∘∂K in the inducing inputs
 	self      []float64
-	own, part []float64 // of a tile
+	own, part []float64 // sums of a tile
 	up, down  term.State
 	terms     term.Terms
 }
 
-// newSlopes returns those of p at q and θ, of the kernel with derivatives.
+// newSlopes returns the derivatives of p at q and θ, for the kernel with derivatives.
 func newSlopes(p *Pass, space *Space, k Kernel, theta []float64, info bool) (*slopes, error) {
 	s := &slopes{space: space, kernel: k, info: info, p: p}
 	s.lik = make([][2]Likelihood, len(space.Coords))
@@ -111,6 +112,7 @@ func (s *slopes) at(q *gauss.State) {
 		s.v[j*m+j]--
 	}
 	s.b = append(s.b[:0], s.v...)
+	s.overfit()
 	b := dense.General(s.b, m, m)
 	dense.Trsm(blas.Left, blas.Trans, 1, l, b)
 	dense.Trsm(blas.Right, blas.NoTrans, 1, l, b)
@@ -129,6 +131,29 @@ func (s *slopes) at(q *gauss.State) {
 		}
 		a.self, a.left = dense.Resize(a.self, np), 0
 	}
+}
+
+// overfit adds the derivatives of −κ‖U‖², U = I − V, to B, at the curvatures t of q. With them
+// V = (I + F diag(t)Fᵀ)⁻¹, so that
+//
+//	∂‖U‖² = 4tr(UV²∂F diag(t)Fᵀ).
+func (s *slopes) overfit() {
+	if s.excess == 0 {
+		return
+	}
+	m := s.p.Z.Rank()
+	v, u, uv := make([]float64, m*m), make([]float64, m*m), make([]float64, m*m)
+	copy(v, s.q.Inv)
+	dense.FillUpper(v, m)
+	floats.AddScaled(u, -1, v)
+	for i := range m {
+		u[i*m+i]++
+	}
+	dense.MulSquare(uv, u, v, m)
+	s.over = dense.Resize(s.over, m*m)
+	dense.MulSquare(s.over, uv, v, m) // UV²
+	floats.AddScaled(s.b, 4*s.excess, s.over)
+	dense.MulSquare(s.over, uv, u, m)
 }
 
 // add adds the block of lane i, at which l is.
@@ -178,7 +203,7 @@ func (s *slopes) add(i int, l *lane) {
 	}
 }
 
-// of returns the kernel of p, with derivatives.
+// of returns the kernel of the part p, with derivatives.
 func (s *slopes) of(p part) Kernel {
 	if p.number < len(s.terms.Whole) {
 		return s.terms.Whole[p.number].Kernel
@@ -220,6 +245,7 @@ func (s *slopes) likelihood(a *slopeLane, l *lane, f int) {
 			a.slope[f] = math.NaN()
 			return
 		}
+		s.p.repeat(at)
 	}
 	exact := gaussian(s.lik[f][0])
 	for r := range l.rows {
@@ -310,6 +336,9 @@ func (s *slopes) inner(x *Look) (outer, w []float64) {
 				mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
 		}
 	}
+	if s.excess > 0 {
+		floats.AddScaled(w, 2*s.excess, s.over)
+	}
 	dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(w, m, m))
 	dense.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(w, m, m))
 	return outer, w
@@ -383,6 +412,11 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 		grad[f] = float64(m) - floats.Dot(s.q.Mean, s.q.Mean) - a.left
 		for i := range m {
 			grad[f] -= s.q.Inv[i*m+i]
+		}
+		if s.excess > 0 {
+			for i := range m {
+				grad[f] += 4 * s.excess * s.over[i*m+i]
+			}
 		}
 	}
 	if !s.info {

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Functions of a hundred digits and more, slow and plain, as references. big.Float has
-// no subnormal numbers and no overflow, so that they hold in the tails too.
+// This file computes reference values with more than a hundred digits, by slow and simple
+// methods. A big.Float has neither subnormal numbers nor overflow, so the references also hold in
+// the tails.
 
 const prec = 400 // bits
 
@@ -20,7 +21,7 @@ func quo(x, y *big.Float) *big.Float { return new(big.Float).SetPrec(prec).Quo(x
 
 func float(x *big.Float) float64 { f, _ := x.Float64(); return f }
 
-// bigExp is e^x by its series at x/2^k, squared k times.
+// bigExp returns e^x by its series at x/2^k, squared k times.
 func bigExp(x *big.Float) *big.Float {
 	k := max(0, x.MantExp(nil)+8)
 	r := new(big.Float).SetMantExp(x, -k)
@@ -35,7 +36,7 @@ func bigExp(x *big.Float) *big.Float {
 	return sum
 }
 
-// bigLog is log x = 2 artanh((m−1)/(m+1)) + e log 2 for x = m 2^e.
+// bigLog returns log x = 2 artanh((m−1)/(m+1)) + e log 2 for x = m 2^e.
 func bigLog(x *big.Float) *big.Float {
 	m := new(big.Float).SetPrec(prec)
 	e := x.MantExp(m) // in [½, 1)
@@ -54,9 +55,9 @@ func twiceArtanh(y *big.Float) *big.Float {
 
 var ln2 = sync.OnceValue(func() *big.Float { return twiceArtanh(quo(num(1), num(3))) })
 
-// bigPi is Machin's formula.
+// bigPi computes π by Machin's formula.
 var bigPi = sync.OnceValue(func() *big.Float {
-	arctan := func(n float64) *big.Float { // of 1/n
+	arctan := func(n float64) *big.Float { // returns arctan(1/n)
 		sum, power, sign := num(0), quo(num(1), num(n)), 1.0
 		for k := 1.0; power.MantExp(nil) > -prec-20; k += 2 {
 			sum = add(sum, quo(power, num(sign*k)))
@@ -70,7 +71,7 @@ var bigPi = sync.OnceValue(func() *big.Float {
 var logSqrt2Pi = sync.OnceValue(
 	func() *big.Float { return quo(bigLog(mul(num(2), bigPi())), num(2)) })
 
-// bigStirling is the series of log Γ(x) − (x−½) log x + x − log √(2π), for x ≥ 60, where
+// bigStirling returns log Γ(x) − (x−½) log x + x − log √(2π) for x ≥ 60 by its series. There,
 // twenty Bernoulli numbers give fifty digits.
 func bigStirling(x *big.Float) *big.Float {
 	bernoulli := [][2]float64{{1, 6}, {-1, 30}, {1, 42}, {-1, 30}, {5, 66}, {-691, 2730}, {7, 6},
@@ -85,7 +86,7 @@ func bigStirling(x *big.Float) *big.Float {
 	return sum
 }
 
-// bigLogGamma is log Γ(x) for x > 0, from Stirling's series at x + 80 to forty digits.
+// bigLogGamma returns log Γ(x) for x > 0 to forty digits, from Stirling's series at x + 80.
 func bigLogGamma(x *big.Float) *big.Float {
 	product := num(1)
 	for x = new(big.Float).Copy(x); x.Cmp(num(80)) < 0; x = add(x, num(1)) {
@@ -96,13 +97,13 @@ func bigLogGamma(x *big.Float) *big.Float {
 	return sub(y, bigLog(product))
 }
 
-// bigPDF is e^{−t²/2}/√(2π).
+// bigPDF returns e^{−t²/2}/√(2π).
 func bigPDF(t float64) *big.Float {
 	return bigExp(sub(quo(mul(num(t), num(t)), num(-2)), logSqrt2Pi()))
 }
 
-// bigGap is φ(t)/Φ(−t) − t, t ≥ 0: above 1 the continued fraction 1/(t + 2/(t + 3/(t + …)))
-// (Laplace 1805), below it the series Φ(t) = ½ + φ(t) Σ_k t^{2k+1}/(2k+1)!!.
+// bigGap returns φ(t)/Φ(−t) − t for t ≥ 0. Above 1 it uses the continued fraction 1/(t + 2/(t +
+// 3/(t + …))) (Laplace 1805), and below 1 the series Φ(t) = ½ + φ(t) Σ_k t^{2k+1}/(2k+1)!!.
 func bigGap(t float64) *big.Float {
 	x := num(t)
 	if t < 1 {
@@ -122,7 +123,7 @@ func bigGap(t float64) *big.Float {
 	return sub(y, x)
 }
 
-// apart returns |got − want|/|want|, and 0 if both are zero after rounding to float64.
+// apart returns |got − want|/|want|, or 0 if both round to zero as float64.
 func apart(got float64, want *big.Float) float64 {
 	if w := float(want); got == w {
 		return 0

@@ -8,7 +8,7 @@ import (
 	. "github.com/pgsvi/pgsvi/internal/special"
 )
 
-// off returns how far got is from want, relative to want.
+// off returns the relative error of got.
 func off(got, want float64) float64 {
 	if got == want {
 		return 0
@@ -16,8 +16,8 @@ func off(got, want float64) float64 {
 	return math.Abs(got-want) / math.Abs(want)
 }
 
-// The values of these tests are by mpmath, in 40 digits and more, at the float64 that is nearest to
-// what is written.
+// The reference values of these tests come from mpmath with 40 digits or more, at the float64
+// nearest to the printed argument.
 func TestDigamma(t *testing.T) {
 	for _, c := range []struct{ x, psi, gap, trigamma, trigap, binet float64 }{
 		{1e-9, -1.0000000005772156e+9, 9.99999979853949764e+8, 9.99999999999999877e+17,
@@ -82,7 +82,8 @@ func TestDigamma(t *testing.T) {
 	}
 }
 
-// Of many numbers each is what it is alone, wherever it stands, and next to Digamma's.
+// TestDigammas checks that each result does not depend on the other numbers or on its position,
+// and agrees with Digamma.
 func TestDigammas(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 140 {
@@ -172,8 +173,8 @@ func TestDigammaRise(t *testing.T) {
 	}
 }
 
-// The reference is the integral of the doc comment. At a few points it was compared with
-// differences of the incomplete gamma function.
+// TestGammaSlope compares GammaSlope with the integral of its doc comment. At a few points, the
+// reference was compared with differences of the incomplete gamma function.
 func TestGammaSlope(t *testing.T) {
 	for _, c := range []struct{ a, logz, want float64 }{
 		{1e-6, -1e8, 9.99999994227859846e+13},
@@ -224,14 +225,14 @@ func TestGammaSlope(t *testing.T) {
 		{1e9, 20.7233, 9.99982918737129778e-10},
 		{1e9, 20.72339, 9.99937919924568009e-10},
 	} {
-		// of log z itself, in standard deviations
+		// An error of log z itself counts in standard deviations.
 		tol := 1e-13 + 1e-15*c.a*math.Abs(c.logz)/(1+math.Sqrt(c.a))
 		if got := GammaSlope(c.a, c.logz); !(off(got, c.want) <= tol) {
 			t.Errorf("GammaSlope(%v, %v) = %.17g, want %.17g, off by %.2g", c.a, c.logz, got,
 				c.want, off(got, c.want))
 		}
 	}
-	// The two integrals meet at log z = ψ(a), and the two ways to take them at a = slopeSeries.
+	// The two integrals must agree at log z = ψ(a), and the two methods at a = slopeSeries.
 	for _, a := range []float64{1e-3, 0.7, 5, 29.999999999, 30, 1e5} {
 		at := Digamma(a)
 		lo, hi := GammaSlope(a, at-1e-13), GammaSlope(a, at+1e-13)
@@ -241,7 +242,8 @@ func TestGammaSlope(t *testing.T) {
 	}
 }
 
-// A Stirling start of LogGap, and its series where they meet.
+// TestLogGap checks LogGap against a reference, also at the border between its series and the
+// logarithm.
 func TestLogGap(t *testing.T) {
 	for _, r := range []float64{1e-10, 0.5, 0.8999999, 0.9000001, 1.0999999, 1.1000001, 3, 1e9} {
 		e := num(r)

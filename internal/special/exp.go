@@ -6,11 +6,11 @@ import (
 	"github.com/pgsvi/pgsvi/internal/fma"
 )
 
-// expZero is a number whose exp(−x) is 0.
+// expZero is large enough that exp(−expZero) is 0.
 const expZero = 800
 
-// PolyExp replaces every r² ≥ 0 by p(a) exp(−a), a = √(c r²), for the polynomial p(a) = Σ_k
-// p[k] aᵏ. At r² = +Inf the result is 0.
+// PolyExp replaces each r² ≥ 0 in r2 by p(a) exp(−a) with a = √(c r²) and the polynomial p(a) =
+// Σ_k p[k] aᵏ. The result for r² = +Inf is 0.
 func PolyExp(r2 []float64, c float64, p []float64) {
 	var a [64]float64
 	var low [3]float64
@@ -39,18 +39,18 @@ func PolyExp(r2 []float64, c float64, p []float64) {
 	}
 }
 
-// ExpRate replaces every v by exp(rate·v), to which rate·v rounded counts, within a unit in the
-// last place.
+// ExpRate replaces each v by exp(rate·v), with an error of at most one unit in the last place
+// given the rounded product rate·v.
 func ExpRate(v []float64, rate float64) {
 	fma.Scale(rate, v)
 	fma.Exp(v)
 }
 
-// expm1Series is |x| up to which Expm1 adds a series.
+// expm1Series is the largest |x| for which Expm1 sums a series.
 const expm1Series = 0.35
 
-// Expm1 returns e^x − 1, of which e^x is e, within four units in the last place: near 0 by its
-// series, of which 12 terms are enough.
+// Expm1 returns e^x − 1, given e = e^x, with an error of at most four units in the last place.
+// Near 0 it sums the first 12 terms of the series.
 func Expm1(x, e float64) float64 {
 	if !(math.Abs(x) < expm1Series) {
 		return e - 1
@@ -62,7 +62,7 @@ func Expm1(x, e float64) float64 {
 	return math.FMA(x*x, p, x)
 }
 
-// expm1Terms are 1/12!, …, 1/2!.
+// expm1Terms holds 1/12!, …, 1/2!.
 var expm1Terms = [...]float64{1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
 	1.0 / 40320, 1.0 / 5040, 1.0 / 720,
 	1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2}

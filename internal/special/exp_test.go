@@ -8,7 +8,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// ulps is the error of got in units in the last place of want.
+// ulps returns the error of got in units in the last place of want.
 func ulps(got float64, want float64, rel float64) float64 {
 	_, e := math.Frexp(want)
 	return rel * math.Abs(want) / math.Ldexp(1, e-53)
@@ -41,7 +41,7 @@ func TestExpRate(t *testing.T) {
 	if v[0] != 1 || v[1] != math.Exp(-0.5) || v[3] != 0 || !math.IsNaN(v[4]) || v[5] != 0 {
 		t.Errorf("edges: %v", v)
 	}
-	if e := apart(v[2], bigExp(num(-700))); !(e < 1e-13) { // here package math takes over
+	if e := apart(v[2], bigExp(num(-700))); !(e < 1e-13) { // package math computes this value
 		t.Errorf("exp(−700) is off by %.2g", e)
 	}
 	if want := math.Exp(-745); v[6] != want || v[6] == 0 {
@@ -90,7 +90,7 @@ func TestPolyExp(t *testing.T) {
 	}
 }
 
-// TestExpm1 compares with package math from 1e-300 to both ends of its range.
+// TestExpm1 compares Expm1 with package math from 1e-300 to both ends of its range.
 func TestExpm1(t *testing.T) {
 	for x := -40.0; x < 700; x += 0.0137 {
 		for _, x := range []float64{x, x * 1e-3, x * 1e-9, x * 1e-300} {
@@ -105,7 +105,7 @@ func TestExpm1(t *testing.T) {
 	}
 }
 
-// TestLogFactorial is the same inside and outside of the table.
+// TestLogFactorial checks that values inside and outside of the table agree with math.Lgamma.
 func TestLogFactorial(t *testing.T) {
 	for _, y := range []float64{0, 1, 2, 170, 1022, 1023, 1024, 1025, 1e9, 1e300} {
 		if got, want := special.LogFactorial(y), lgamma(y+1); got != want {

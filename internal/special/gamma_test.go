@@ -9,7 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// logUniform draws from 10^lo to 10^hi.
+// logUniform returns a number between 10^lo and 10^hi whose logarithm is uniform.
 func logUniform(rng *rand.Rand, lo, hi float64) float64 {
 	return math.Pow(10, lo+(hi-lo)*rng.Float64())
 }
@@ -29,7 +29,7 @@ func TestStirling(t *testing.T) {
 		} else {
 			want = bigStirling(num(x))
 		}
-		// The first term left out is 691/360360 x⁻¹¹.
+		// The first term that the series leaves out is 691/360360 x⁻¹¹.
 		if e := math.Abs(float(sub(num(special.Stirling(x)), want))); !(e < 0.0020*math.Pow(x, -11)+
 			3*special.Eps/x/12) {
 			t.Errorf("Stirling(%v) is off by %.2g", x, e)
@@ -67,8 +67,8 @@ func TestLogChoose(t *testing.T) {
 	}
 }
 
-// bigBeta is I_x(a, b) = x^a (1−x)^b / (a B(a,b)) Σ_n (a+b)_n/(a+1)_n xⁿ, x ≤ ½: every term
-// is positive, and the sum needs no more than the precision of float64.
+// bigBeta returns I_x(a, b) = x^a (1−x)^b / (a B(a,b)) Σ_n (a+b)_n/(a+1)_n xⁿ for x ≤ ½. All
+// terms are positive, so float64 is accurate enough for the sum.
 func bigBeta(a, b, x float64) float64 {
 	sum, term := 0.0, 1.0
 	for n := 0.0; term > 1e-18*sum; n++ {
@@ -84,7 +84,7 @@ func bigBeta(a, b, x float64) float64 {
 	return float(mul(bigExp(log), num(sum)))
 }
 
-// bigGamma is P(k, x) = x^k e^{−x}/Γ(k+1) Σ_n xⁿ/(k+1)_n.
+// bigGamma returns P(k, x) = x^k e^{−x}/Γ(k+1) Σ_n xⁿ/(k+1)_n.
 func bigGamma(k, x float64) float64 {
 	sum, term := num(0), num(1)
 	for n := 1.0; term.MantExp(nil) > sum.MantExp(nil)-70; n++ {
@@ -105,7 +105,7 @@ func TestBeta(t *testing.T) {
 		if e := math.Abs(got - want); !(e <= rel*math.Min(want, 1-want)+abs) {
 			t.Errorf("Beta(%v, %v, %v) = %v, want %v (%.2g)", a, b, x, got, want, e)
 		}
-		if x < 0.5 { // reflection, on the other branch
+		if x < 0.5 { // the other branch reflects
 			if e := math.Abs(special.Beta(b, a, 1-x, x) + got - 1); !(e < 1e-15) {
 				t.Errorf("Beta(%v, %v, %v) and its reflection are off by %.2g", a, b, x, e)
 			}
@@ -121,13 +121,13 @@ func TestBeta(t *testing.T) {
 		check(a, b, logUniform(rng, -12, -0.4), 1e-11, 1e-12)
 	}
 	for range 30 {
-		// Rare events: nearly Poisson.
+		// Rare events are nearly Poisson.
 		a, b := logUniform(rng, -1, 2), logUniform(rng, 6.5, 9)
 		x := a / b * math.Exp(2*rng.Float64()-1)
 		check(a, b, x, 0, 1e-9+a*a*math.Sqrt(a)/24/b/b)
 	}
 	for range 20 {
-		// Beyond RegIncBeta: Peizer and Pratt.
+		// RegIncBeta does not converge here, so Beta uses the approximation of Peizer and Pratt.
 		a, b := logUniform(rng, 6.3, 7.3), logUniform(rng, 7, 7.3)
 		mean := a / (a + b)
 		x := mean + 2*(2*rng.Float64()-1)*math.Sqrt(mean*(1-mean)/(a+b))
@@ -135,7 +135,7 @@ func TestBeta(t *testing.T) {
 			check(a, b, x, 0, 2e-2/math.Min(a, b))
 		}
 	}
-	// Closed forms: I_x(1, b) = 1 − (1−x)^b and I_x(a, 1) = x^a.
+	// Two cases have closed forms, I_x(1, b) = 1 − (1−x)^b and I_x(a, 1) = x^a.
 	for _, b := range []float64{1e-3, 0.5, 1, 7, 300} {
 		x := 0.3
 		if e := math.Abs(special.Beta(1, b, x, 1-x) + math.Expm1(b*math.Log1p(-x))); !(e < 1e-14) {
@@ -211,7 +211,7 @@ func TestLogNormal(t *testing.T) {
 		M, V := num(m), num(v)
 		e1 := bigExp(add(M, quo(V, num(2))))
 		e2 := bigExp(mul(num(2), add(M, V)))
-		// The exponents are rounded: a relative error of Eps times their size.
+		// Rounding the exponents causes a relative error of Eps times their size.
 		tol := 4 * special.Eps * (2 + 2*math.Abs(m) + 2*v)
 		if apart(mean, e1) > tol || apart(square, e2) > tol ||
 			apart(spread, sub(e2, mul(e1, e1))) > tol {

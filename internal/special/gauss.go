@@ -7,8 +7,8 @@ const (
 	gaussSqrt2Pi    = 2.50662827463100050242 // √(2π)
 	LogSqrt2Pi      = 0.91893853320467274178 // log √(2π)
 	Eps             = 0x1p-52                // distance from 1 to the next number
-	pdfReach        = 39                     // NormalPDF is 0 beyond
-	gapReach        = 1e8                    // beyond, c(t) is 1/t to double precision
+	pdfReach        = 39                     // NormalPDF is 0 beyond this
+	gapReach        = 1e8                    // c(t) is 1/t to double precision beyond this
 )
 
 // NormalPDF returns φ(t) = exp(−t²/2)/√(2π). It corrects for the rounding of t², which is
@@ -21,22 +21,21 @@ func NormalPDF(t float64) float64 {
 	return NormalPDFOf(t, q, math.Exp(-q/2))
 }
 
-// NormalPDFOf is NormalPDF at |t| ≤ 39 for whom q, which is t² rounded, and e = exp(−q/2) are at
-// hand.
+// NormalPDFOf returns φ(t) for |t| ≤ 39, given q, which is t² rounded, and e = exp(−q/2).
 func NormalPDFOf(t, q, e float64) float64 {
 	return GaussInvSqrt2Pi * e * (1 - math.FMA(t, t, -q)/2)
 }
 
 // GaussGap returns c(t) = φ(t)/Φ(−t) − t for t ≥ 0, the difference between the hazard of the
-// Gaussian and its asymptote t. It falls from √(2/π) at 0 and is about 1/t for large t. No
-// difference is taken, so that all functions of a Gaussian tail follow from it to a few
-// units in the last place:
+// Gaussian and its asymptote t. The gap falls from √(2/π) at 0 and is about 1/t for large t.
+// GaussGap subtracts nothing, so all functions of a Gaussian tail follow from it with an error of
+// a few units in the last place:
 //
 //	Φ(−t) = φ(t)/(t+c)   φ(t) − tΦ(−t) = φ(t) c/(t+c)   (log Φ)''(−t) = −c(t+c)
 //
-// (t+4) c(t) is a polynomial in (t−4)/(t+4), the interpolant at 96 Chebyshev
-// points cut at degree 27; relative error 1.4e−17 before rounding. The variable
-// is that of Shepherd and Laframboise (1981), who expand erfc in it.
+// (t+4) c(t) is a polynomial in (t−4)/(t+4), which interpolates at 96 Chebyshev points and is cut
+// at degree 27. Its relative error is 1.4e−17 before rounding. Shepherd and Laframboise (1981)
+// use the same variable to expand erfc.
 func GaussGap(t float64) float64 {
 	if t > gapReach {
 		return 1 / t
@@ -45,7 +44,7 @@ func GaussGap(t float64) float64 {
 	y := (t - 4) * r
 	z := y * y
 	w := z * z
-	// Four chains in y⁴ instead of one in y.
+	// Four chains in y⁴ run faster than a single chain in y.
 	a := math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w, math.FMA(w,
 		2.556914380818790487e-7, 8.114172816411628416e-6), 1.048875487098567467e-4),
 		5.948559918031811479e-4),
@@ -73,7 +72,7 @@ func NormalTail(t float64) float64 {
 	return NormalPDF(t) / (t + GaussGap(t))
 }
 
-// NormalLogTail returns log Φ(−t) in nats, also where Φ(−t) underflows.
+// NormalLogTail returns log Φ(−t) in nats. It also works if Φ(−t) underflows.
 func NormalLogTail(t float64) float64 {
 	if t < 0 {
 		return math.Log1p(-NormalTail(-t))
@@ -81,7 +80,7 @@ func NormalLogTail(t float64) float64 {
 	return -t*t/2 - math.Log(gaussSqrt2Pi*(t+GaussGap(t)))
 }
 
-// Mills returns Mills' ratio Φ(−t)/φ(t); it overflows below t = −37.6.
+// Mills returns Mills' ratio Φ(−t)/φ(t). It overflows below t = −37.6.
 func Mills(t float64) float64 {
 	if t < 0 {
 		return NormalTail(t) / NormalPDF(t)
@@ -98,8 +97,8 @@ func NormalLoss(t float64) float64 {
 	return NormalPDF(t) * c / (t + c)
 }
 
-// NormalLogCDF returns log Φ(x) and its first two derivatives, the inverse Mills
-// ratio λ = φ/Φ and −λ(λ+x) < 0, each to full relative accuracy.
+// NormalLogCDF returns log Φ(x) and its first two derivatives, the inverse Mills ratio λ = φ/Φ
+// and −λ(λ+x) < 0. Each has full relative accuracy.
 func NormalLogCDF(x float64) (g, d1, d2 float64) {
 	if x < 0 {
 		c := GaussGap(-x)

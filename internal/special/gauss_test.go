@@ -9,7 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// tails returns points t ≥ 0 from the smallest number to beyond where φ underflows.
+// tails returns points t ≥ 0, from the smallest number up to values whose φ underflows.
 func tails() []float64 {
 	ts := []float64{0, 5e-324, 1e-300, 1e-20, 1e-8, 0.5, 1, 2, 3, 4, 5, 8, 26, 37.5, 38.4, 38.5,
 		38.6, 39, 40, 1e3}
@@ -37,19 +37,19 @@ func TestGaussGap(t *testing.T) {
 	}
 }
 
-// The functions of a tail to a few units in the last place, where they are normal numbers,
-// and to a few subnormal units where they are not.
+// TestNormalTails checks the tail functions to a few units in the last place, or to a few
+// subnormal units if they underflow.
 func TestNormalTails(t *testing.T) {
 	t.Parallel()
 	one := num(1)
 	for _, x := range tails() {
 		p, c := bigPDF(x), bigGap(x)
-		h := add(num(x), c) // the hazard φ(t)/Φ(−t)
+		h := add(num(x), c) // hazard φ(t)/Φ(−t)
 		q := quo(p, h)
 		upper := sub(one, q)
 		loss := mul(p, quo(c, h))
 		hazard := quo(p, upper)
-		logUpper := mul(q, sub(quo(q, num(-2)), one)) // log(1−q), where 1−q would be 1
+		logUpper := mul(q, sub(quo(q, num(-2)), one)) // log(1−q), because 1−q may round to 1
 		if q.MantExp(nil) > -100 {
 			logUpper = bigLog(upper)
 		}

@@ -6,7 +6,7 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// StudentCDF is the distribution function of Student's t with nu degrees of freedom.
+// StudentCDF returns the distribution function of Student's t with nu degrees of freedom.
 func StudentCDF(nu, t float64) float64 {
 	if math.IsNaN(t) || math.IsNaN(nu) {
 		return math.NaN()

@@ -40,7 +40,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// A Curve computes the features of a smooth curve. It is plain data, which JSON stores.
+// A Curve computes the features of a smooth curve. All its fields are data, so that JSON can
+// store it.
 type Curve struct {
 	// Lo and Hi are the range of x. The period of a periodic curve is Hi - Lo.
 	Lo, Hi float64
@@ -55,11 +56,12 @@ type Curve struct {
 	Mean []float64
 }
 
-// MinBasis is the least number of B-splines.
+// MinBasis is the smallest number of B-splines.
 const MinBasis = 4
 
-// Period returns the period of whole numbers that count through one, such as the months from 1 to
-// 12, and the range of other numbers.
+// Period guesses the period of a cyclic feature. If x holds whole numbers, such as months from 1
+// to 12, the period is their count from the lowest to the highest. Otherwise it is the range of
+// x.
 func Period(x []float64) float64 {
 	period := slices.Max(x) - slices.Min(x)
 	if slices.ContainsFunc(x, func(v float64) bool { return v != math.Trunc(v) }) {
@@ -116,7 +118,8 @@ func New(x, w []float64, k int, period float64) (*Curve, error) {
 	return c, nil
 }
 
-// kept returns the rows with positive weights, and their weights, which sum to 1.
+// kept returns the values x of the rows with positive weights, and their weights, scaled to sum
+// to 1.
 func kept(x, w []float64) (rows, weights []float64, err error) {
 	if w != nil && len(w) != len(x) {
 		return nil, nil, fmt.Errorf("%d values and %d weights: the numbers must be equal: %w",
@@ -139,14 +142,15 @@ func kept(x, w []float64) (rows, weights []float64, err error) {
 		rows, weights = append(rows, v), append(weights, weight)
 	}
 	if len(rows) > 0 {
-		floats.Scale(1/slices.Max(weights), weights) // the sum cannot overflow now
+		floats.Scale(1/slices.Max(weights), weights) // the sum cannot overflow after this
 		floats.Scale(1/floats.Sum(weights), weights)
 	}
 	return rows, weights, nil
 }
 
-// tail is the part of the outer intervals that is cut off, if there are more than tailKnots knots and
-// tailValues values per knot. One cubic would be too stiff for a whole tail of a normal distribution.
+// The outer intervals are cut at 1/tail of their ranks, if there are more than tailKnots knots
+// and tailValues values per knot. Otherwise a single cubic would have to fit the whole tail of a
+// normal distribution.
 const tail, tailKnots, tailValues = 5, 8, 5
 
 // knots interpolates distinct sorted values at n ranks. The ranks are equally spaced, except that the
@@ -167,8 +171,8 @@ func knots(values []float64, n int) []float64 {
 	return append(all, quantile(values, parts-1, parts), values[len(values)-1])
 }
 
-// quantile interpolates distinct sorted values at the rank i/n of the last one. Callers ask for fewer
-// quantiles than there are values, so that rounding cannot make two of them equal.
+// quantile interpolates distinct sorted values at the rank i/n of the last value. Callers request
+// fewer quantiles than there are values, so rounding cannot make two quantiles equal.
 func quantile(values []float64, i, n int) float64 {
 	j, r := i*(len(values)-1)/n, i*(len(values)-1)%n // the rank is j + r/n
 	q := values[j]
@@ -182,8 +186,9 @@ func quantile(values []float64, i, n int) float64 {
 // removes the noise from the distances of neighboring quantiles.
 const smoothing = 2
 
-// widths returns the widths of the intervals, h, and the factors c_j of the penalty. The unit of
-// both is the geometric mean of the widths, which neither overflows nor depends on the unit of x.
+// widths returns the widths h of the intervals and the factors c_j of the penalty. The unit of
+// both is the geometric mean of the widths, which does not overflow and makes the result
+// independent of the unit of x.
 func (c *Curve) widths() (h, factor []float64) {
 	n := len(c.Knots) - 1
 	h, factor = make([]float64, n), make([]float64, n)
@@ -201,8 +206,9 @@ func (c *Curve) widths() (h, factor []float64) {
 	return h, factor
 }
 
-// penalty returns the diagonal of L and the entries below it, where W = LLᵀ. The end values a and b
-// of f″ in an interval of width h add c h (a² + ab + b²)/3 to the roughness.
+// penalty returns the diagonal of L and the entries below the diagonal, where W = LLᵀ. In an
+// interval of width h, the values a and b of f″ at the ends contribute c h (a² + ab + b²)/3 to
+// the roughness.
 func penalty(h, factor []float64) (diag, below []float64) {
 	n := len(h)
 	diag, below = make([]float64, n+1), make([]float64, n)
@@ -224,13 +230,13 @@ func penalty(h, factor []float64) (diag, below []float64) {
 	return diag, below
 }
 
-// integrals returns an M of K rows and K-2 columns whose curves have roughness ‖z‖² and start with
-// value 0 and slope 0.
+// integrals returns a matrix M with K rows and K-2 columns, whose curves have roughness ‖z‖² and
+// start with value 0 and slope 0.
 func (c *Curve) integrals() []float64 {
 	h, factor := c.widths()
 	diag, below := penalty(h, factor)
 	cols := c.K - 2
-	// span returns the sum of widths from interval i to interval j.
+	// span returns the sum of the widths of intervals i to j.
 	span := func(i, j int) float64 { return floats.Sum(h[max(i, 0):min(j+1, len(h))]) }
 	m := make([]float64, c.K*cols)
 	second := make([]float64, cols) // γ = L⁻ᵀz
@@ -241,7 +247,7 @@ func (c *Curve) integrals() []float64 {
 			second[j] = -below[j] * second[j+1] / diag[j]
 		}
 		// The derivative of a spline is a spline of one degree less. Its coefficients are divided
-		// differences of the coefficients, over the supports of its B-splines.
+		// differences of the coefficients over the supports of the B-splines.
 		var slope, value float64
 		for i := range c.K - 1 {
 			if i > 0 {
@@ -254,15 +260,15 @@ func (c *Curve) integrals() []float64 {
 	return m
 }
 
-// removeLine subtracts a straight line from each column of Map, with the slope of the regression of
-// the feature on x over the rows.
+// removeLine subtracts a straight line from each column of Map. Its slope is the slope of a
+// regression of the feature on x over the rows.
 func (c *Curve) removeLine(x, w []float64) {
 	mean := c.Lo
 	for i, v := range x {
 		mean += w[i] * (v - c.Lo)
 	}
 	var square float64
-	slope := make([]float64, c.K) // from the regression of each B-spline on x
+	slope := make([]float64, c.K) // slopes of regressions of the B-splines on x
 	for i, v := range x {
 		d := (v - mean) / (c.Hi - c.Lo)
 		square += w[i] * d * d
@@ -274,11 +280,11 @@ func (c *Curve) removeLine(x, w []float64) {
 	}
 	floats.Scale(1/square, slope)
 	cols := c.Cols()
-	var slopes mat.VecDense // from the regression of each feature
+	var slopes mat.VecDense // slopes of regressions of the features on x
 	m := mat.NewDense(c.K, cols, c.Map)
 	slopes.MulVec(m.T(), mat.NewVecDense(c.K, slope))
 	for i := range c.K {
-		// The coefficients of x are means of three knots.
+		// The function x has the means of three neighboring knots as its coefficients.
 		d := ((c.knot(i-2)-mean)/3 + (c.knot(i-1)-mean)/3 + (c.knot(i)-mean)/3) / (c.Hi - c.Lo)
 		for j := range cols {
 			m.Set(i, j, m.At(i, j)-slopes.AtVec(j)*d)
@@ -286,7 +292,7 @@ func (c *Curve) removeLine(x, w []float64) {
 	}
 }
 
-// scale sets Mean, and divides Map and Mean by the root of the sum of the variances.
+// scale sets Mean and divides Map and Mean by the root of the sum of the variances.
 func (c *Curve) scale(x, w []float64) {
 	row, mean := make([]float64, c.Cols()), make([]float64, c.Cols())
 	for i, v := range x {
@@ -303,12 +309,12 @@ func (c *Curve) scale(x, w []float64) {
 	floats.Scale(1/math.Sqrt(variance), c.Mean)
 }
 
-// circular returns the eigenvectors of circular second differences over their eigenvalues, but for
-// the constant, of k rows.
+// circular returns the eigenvectors of circular second differences of k values, divided by their
+// eigenvalues. It leaves out the constant eigenvector.
 func circular(k int) []float64 {
 	m := mat.NewDense(k, k-1, nil)
 	for c := range k - 1 {
-		f := float64(c/2 + 1) // the frequency
+		f := float64(c/2 + 1) // frequency
 		w := 2 * math.Pi * f / float64(k)
 		norm := math.Sqrt(2/float64(k)) / (2 - 2*math.Cos(w))
 		for j := range k {
@@ -328,7 +334,8 @@ func circular(k int) []float64 {
 // Cols returns the number of features.
 func (c *Curve) Cols() int { return len(c.Mean) }
 
-// Check returns an error, which wraps ErrFile, if New cannot have made c.
+// Check returns an error that wraps ErrFile if New cannot have made c, for example because a file
+// is damaged.
 func (c *Curve) Check() error {
 	sum := floats.Sum(c.Map) + floats.Sum(c.Mean) + (c.Hi - c.Lo)
 	ok := c.K >= MinBasis && len(c.Mean) > 0 && len(c.Map) == c.K*len(c.Mean) && c.Hi > c.Lo &&
@@ -348,16 +355,16 @@ func (c *Curve) Check() error {
 	return nil
 }
 
-// Inside reports whether x is in the range of the data. A periodic curve has no outside.
+// Inside reports whether x is in the range of the data. Every x is inside a periodic curve.
 func (c *Curve) Inside(x float64) bool { return c.Periodic || x >= c.Lo && x <= c.Hi }
 
-// wrap returns x in the first period.
+// wrap moves x into the first period by a multiple of the period.
 func (c *Curve) wrap(x float64) float64 {
 	return x - (c.Hi-c.Lo)*math.Floor((x-c.Lo)/(c.Hi-c.Lo))
 }
 
-// Put stores the features of x in dst, of length Cols. Beyond the range of the data the curve
-// continues as a straight line.
+// Put stores the features of x in dst, which has length Cols. Beyond the range of the data, the
+// curve continues as a straight line.
 func (c *Curve) Put(dst []float64, x float64) {
 	var first int
 	var b [4]float64
@@ -383,10 +390,11 @@ func (c *Curve) Put(dst []float64, x float64) {
 	}
 }
 
-// knot returns knot i. The first and the last knot repeat beyond the ends.
+// knot returns knot i. Indices beyond either end repeat the outer knot.
 func (c *Curve) knot(i int) float64 { return c.Knots[min(max(i, 0), len(c.Knots)-1)] }
 
-// interval returns the number of the interval that contains x, which must not be outside.
+// interval returns the index of the interval that contains x, which must not be outside the
+// range.
 func (c *Curve) interval(x float64) int {
 	i, found := slices.BinarySearch(c.Knots, x)
 	if !found {
@@ -416,7 +424,7 @@ func (c *Curve) local(j int, x float64) (b, slope [4]float64) {
 	return b, slope
 }
 
-// cubic returns the four B-splines on equidistant knots that are not 0 at t in [0, 1].
+// cubic returns the four B-splines with equidistant knots that are not 0 at t in [0, 1].
 func cubic(t float64) [4]float64 {
 	u := 1 - t
 	return [4]float64{u * u * u / 6, (4 - 6*t*t + 3*t*t*t) / 6, (4 - 6*u*u + 3*u*u*u) / 6,

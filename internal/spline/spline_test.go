@@ -25,7 +25,7 @@ func values(n int, seed uint64) []float64 {
 	return x
 }
 
-// periodOf is that of New where x has one.
+// periodOf returns the period for New if the curve is periodic, and 0 otherwise.
 func periodOf(x []float64, periodic bool) float64 {
 	if periodic {
 		return Period(x)
@@ -68,9 +68,10 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// TestPenalty checks that ‖z‖² is the roughness of the curve of z up to the factor of scale: the
-// integral of f″² over each interval, times the cube of the local width. All curves of a Curve must
-// have the same factor. Features must not be correlated with x, so no curve is a straight line.
+// TestPenalty checks that ‖z‖² is the roughness of the curve with weights z, up to the factor
+// that scale divides by. The roughness is the integral of f″² over each interval times the cube
+// of the local width, and all curves of a Curve have the same factor. Features must not be
+// correlated with x, because straight lines have no penalty.
 func TestPenalty(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, k := range []int{4, 5, 8, 21, 100, 500} {
@@ -106,7 +107,7 @@ func TestPenalty(t *testing.T) {
 	}
 }
 
-// TestPenaltyPlain checks that the factors of equidistant knots are equal.
+// TestPenaltyPlain checks that all factors are equal if the knots are equidistant.
 func TestPenaltyPlain(t *testing.T) {
 	x := make([]float64, 35)
 	for i := range x {
@@ -124,8 +125,8 @@ func TestPenaltyPlain(t *testing.T) {
 	}
 }
 
-// roughness integrates f″² over each interval by Gauss's rule with two points, which is exact, as f
-// is cubic. It returns the sum of the integrals times the cubes of the local widths.
+// roughness integrates f″² over each interval by Gauss's rule with two points, which is exact
+// because f is cubic. It returns the sum of the integrals times the cubes of the local widths.
 func roughness(c *Curve, z []float64) (sum float64) {
 	row := make([]float64, c.Cols())
 	f := func(x float64) float64 {
@@ -177,8 +178,8 @@ func TestPenaltyPeriodic(t *testing.T) {
 	}
 }
 
-// TestKnots checks that knots are quantiles of the distinct values 0, …, 12, 1000 at five equally
-// spaced ranks. Repeated rows and rows of weight 0 change nothing.
+// TestKnots checks that the knots are quantiles of the distinct values 0, …, 12, 1000 at five
+// equally spaced ranks. Repeated rows and rows of weight 0 change nothing.
 func TestKnots(t *testing.T) {
 	x, w := []float64{}, []float64{}
 	add := func(v, weight float64) { x, w = append(x, v), append(w, weight) }
@@ -212,7 +213,7 @@ func TestKnots(t *testing.T) {
 		want, 1e-12) {
 		t.Errorf("knots %v, want %v", c.Knots, want)
 	}
-	// One knot per value, and values that rounding cannot part.
+	// These cases have one knot per value, and values so close that rounding could merge them.
 	for _, x := range [][]float64{
 		{0, 1, 2, 5, 8, 9, 100},
 		{1, 1 + 0x1p-52, 1 + 0x2p-52, 1 + 0x3p-52, 1 + 0x4p-52, 1 + 0x5p-52, 2, 3},
@@ -242,7 +243,7 @@ func kernel(c *Curve, x []float64) []float64 {
 	return k.RawMatrix().Data
 }
 
-// TestUnits checks that shifts, units and a reversed axis change no covariance.
+// TestUnits checks that shifting, scaling or reversing x does not change the covariances.
 func TestUnits(t *testing.T) {
 	points := []float64{-20, -4, -1, 0, 0.3, 2, 3, 4.5, 9, 40}
 	for _, k := range []int{4, 9, 20, 100} {
@@ -283,8 +284,8 @@ func near(a, b []float64, tol float64) bool {
 	return true
 }
 
-// TestWeights checks that weight 3 counts as three equal rows and weight 0 as none, in any order of
-// the rows and any unit of the weights.
+// TestWeights checks that a row of weight 3 counts as three equal rows and a row of weight 0 is
+// ignored, in any order of the rows and any unit of the weights.
 func TestWeights(t *testing.T) {
 	points := []float64{-5, -1, 0, 1, 2.5, 4, 8, 20}
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -323,8 +324,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestSkewed checks that a curve with noise of variance 0.01 is found although x has an outlier of
-// 1000 standard deviations or a lognormal distribution. The ridge minimizes the score of
+// TestSkewed checks that a fit finds a curve with noise of variance 0.01 even if x has an outlier
+// of 1000 standard deviations or a lognormal distribution. The ridge minimizes the score of
 // generalized cross-validation, n‖y - Hy‖²/(n - tr H)².
 func TestSkewed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 7))
@@ -355,8 +356,8 @@ func TestSkewed(t *testing.T) {
 	}
 }
 
-// ridgeResidual returns the residual variance of y after a ridge regression on the features of c,
-// with a constant and a straight line that have no penalty.
+// ridgeResidual returns the residual variance of y after a ridge regression on the features of c.
+// The regression also has a constant and a straight line without a penalty.
 func ridgeResidual(c *Curve, x, y []float64) float64 {
 	n, p := len(x), c.Cols()+2
 	f := mat.NewDense(n, p, nil)
@@ -396,8 +397,9 @@ func ridgeResidual(c *Curve, x, y []float64) float64 {
 	return variance
 }
 
-// TestShape checks by differences that the second derivative of a curve is linear between knots and
-// continuous at them, that curves are straight beyond the data, and that periodic curves repeat.
+// TestShape checks by differences that the second derivative of a curve is linear between knots
+// and continuous at the knots, that curves are straight beyond the data, and that periodic curves
+// repeat.
 func TestShape(t *testing.T) {
 	x := values(300, 7)
 	for _, periodic := range []bool{false, true} {
@@ -420,7 +422,8 @@ func TestShape(t *testing.T) {
 			second := func(v, h float64) float64 {
 				return (at(v-h, j) - 2*at(v, j) + at(v+h, j)) / (h * h)
 			}
-			// Differences within an interval give the limits of the second derivative at its ends.
+			// Differences within an interval give the limits of the second derivative at its
+			// ends.
 			last, most := math.NaN(), 0.
 			var jumps []float64
 			for i, lo := range knots[:len(knots)-1] {
@@ -493,7 +496,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestCheck checks that files whose curves New cannot have made are refused, and that JSON stores a
+// TestCheck checks that Check rejects curves that New cannot have made, and that JSON stores a
 // curve exactly.
 func TestCheck(t *testing.T) {
 	for _, period := range []float64{0, 10} {
@@ -525,7 +528,7 @@ func TestCheck(t *testing.T) {
 			func(c *Curve) { c.Knots[2] = math.NaN() },
 		} {
 			if period != 0 && i >= 9 {
-				break // a periodic curve has no knots
+				break // periodic curves have no knots
 			}
 			var bad *Curve
 			if err := json.Unmarshal(text, &bad); err != nil {
@@ -538,8 +541,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestPeriod checks that curves repeat after the period that is given, or that whole numbers count
-// through.
+// TestPeriod checks that curves repeat after the given period, and after the count of whole
+// numbers if no period is given.
 func TestPeriod(t *testing.T) {
 	months, hours := []float64{}, []float64{}
 	for i := range 60 {
@@ -571,7 +574,7 @@ func TestPeriod(t *testing.T) {
 			t.Errorf("period %v: the curve is the same after half of it", c.want)
 		}
 	}
-	// Five days at noon are one value of the day.
+	// Five days at noon have the same time of day.
 	if _, err := New([]float64{0, 24, 48, 72, 96}, nil, 8, 24); !errors.Is(err, sentinel.ErrParam) {
 		t.Error(err)
 	}

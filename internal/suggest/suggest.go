@@ -1,4 +1,5 @@
-// Package suggest finds the name that somebody meant.
+// Package suggest finds the name that a user probably meant, for the messages about unknown
+// columns, options and functions. Packages data and formula and the command call it.
 package suggest
 
 import (
@@ -8,9 +9,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Nearest returns the one of names that is most like name, or "" if none is. Case, and how accents
-// are written, do not count. A name that contains the other one, of more than two bytes, is one
-// step away; otherwise at most a third of the runes may differ, or one, but not all: z is no x.
+// Nearest returns the name in names that is most similar to name, or "" if no name is similar. It
+// ignores case and the encoding of accents. Names may differ by at most a third of the runes of
+// name, or by one rune if name is shorter. They may not differ in all runes: z does not match x.
+// If one name contains the other and both have more than two bytes, they differ by one.
 func Nearest(name string, names []string) string {
 	best, least := "", max(1, utf8.RuneCountInString(name)/3)
 	a := fold(name)
@@ -28,11 +30,11 @@ func Nearest(name string, names []string) string {
 	return best
 }
 
-// fold returns what names that differ in case or in how accents are written have in common.
+// fold returns s in lower case with composed accents.
 func fold(s string) string { return strings.ToLower(norm.NFC.String(s)) }
 
-// distance returns the number of runes to insert, delete, replace or swap with the next one to make
-// b of a (optimal string alignment; Damerau 1964).
+// distance returns the number of edits that turn a into b. An edit inserts, deletes or replaces a
+// rune, or swaps it with the next rune (optimal string alignment; Damerau 1964).
 func distance(a, b string) int {
 	from, to := []rune(a), []rune(b)
 	d := make([][]int, len(from)+1)

@@ -1,4 +1,5 @@
-// Package table prints numbers in columns.
+// Package table prints numbers in columns, and escapes text that could change how a terminal
+// shows it. The summaries of the root package, package data and the command use it.
 package table
 
 import (
@@ -9,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Align pads the cells of each column to the same width: names to the left,
-// numbers with their points below each other, and what is above them to the right.
-// It makes every cell visible.
+// Align pads the cells of each column to the same width. The first column is flush left, the
+// numbers of other columns are aligned at their decimal points, and column headings are flush
+// right. Align also passes each cell through Visible.
 func Align(lines [][]string) {
 	for _, line := range lines {
 		for j, cell := range line {
@@ -19,7 +20,7 @@ func Align(lines [][]string) {
 		}
 	}
 	for j := range lines[0] {
-		whole, part := 0, 0 // widest, before the point and from it on
+		whole, part := 0, 0 // largest widths before the point and from the point on
 		for _, line := range lines[1:] {
 			w, p := splitPoint(line[j], j > 0)
 			whole, part = max(whole, w), max(part, p)
@@ -40,7 +41,8 @@ func Align(lines [][]string) {
 	}
 }
 
-// splitPoint returns the widths of a cell before its point, if it is a number, and from it on.
+// splitPoint returns the widths of a cell before its decimal point and from there on. If the cell
+// is not a number or has no point, all of it comes before the point.
 func splitPoint(cell string, number bool) (whole, part int) {
 	n := utf8.RuneCountInString(cell)
 	if at := strings.IndexByte(cell, '.'); number && at >= 0 {
@@ -50,7 +52,7 @@ func splitPoint(cell string, number bool) (whole, part int) {
 	return n, 0
 }
 
-// Precise formats x to four significant digits of sd.
+// Precise formats x with a precision of four significant digits of sd.
 func Precise(x, sd float64) string {
 	if !(sd > 0) || math.IsInf(sd, 0) || math.IsNaN(x) || math.IsInf(x, 0) {
 		return strconv.FormatFloat(x, 'g', 6, 64)
@@ -66,7 +68,8 @@ func Precise(x, sd float64) string {
 	return strconv.FormatFloat(x, 'f', max(0, decimals), 64)
 }
 
-// Rounded formats x to one significant digit of sd, or two where the first is 1.
+// Rounded formats x with a precision of one significant digit of sd, or two digits if the first
+// digit is 1.
 func Rounded(format string, x, sd float64) string {
 	decimals := 2
 	if sd > 0 && !math.IsInf(sd, 0) {
@@ -81,5 +84,5 @@ func Rounded(format string, x, sd float64) string {
 	return Minus(fmt.Sprintf(format, max(0, decimals), x))
 }
 
-// Minus writes the sign of a number as a minus, not a hyphen.
+// Minus replaces hyphens by minus signs.
 func Minus(number string) string { return strings.ReplaceAll(number, "-", "−") }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestAlign: points stand below each other.
+// TestAlign checks that decimal points stand below each other.
 func TestAlign(t *testing.T) {
 	lines := [][]string{{"", "mean"}, {"a", "1.25"}, {"length", "−10.5"}, {"μ", "3"}}
 	Align(lines)

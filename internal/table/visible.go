@@ -1,8 +1,9 @@
 package table
 
-// This file makes text from files visible. Such text may hold escape sequences that move the
-// cursor of a terminal, or marks that reverse the order of the text after them. The command passes
-// all text that it prints through AppendVisible, and Align passes each cell through Visible.
+// This file makes text from files visible. Such text may contain escape sequences that move the
+// cursor of a terminal, or marks that reverse the order of the text after them. The command
+// passes all text that it prints through AppendVisible, and Align passes each cell through
+// Visible.
 
 import (
 	"strconv"
@@ -10,14 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// hidden reports whether a rune changes how other text is shown: control characters, bidirectional
-// marks, other ends of lines, and tags, which are not shown at all.
+// hidden reports whether r changes how other text is shown. Such runes are control characters,
+// bidirectional marks, unusual line ends, and tags, which are invisible.
 func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' ||
 		r == '\u2029' || r >= 0xe0000 && r < 0xe0080
 }
 
-// Visible returns a text in one line, with hidden runes and invalid UTF-8 escaped as in Go.
+// Visible returns text as one line, where hidden runes and invalid UTF-8 are escaped as in Go.
 func Visible(text string) string {
 	for i, r := range text {
 		if hidden(r) || r == utf8.RuneError {
@@ -27,8 +28,8 @@ func Visible(text string) string {
 	return text
 }
 
-// AppendVisible appends a text to dst, with hidden runes and invalid UTF-8 escaped as in Go. Line
-// feeds and tabs stay.
+// AppendVisible appends text to dst, where hidden runes and invalid UTF-8 are escaped as in Go.
+// It keeps line feeds and tabs.
 func AppendVisible(dst, text []byte) []byte { return appendVisible(dst, text, true) }
 
 func appendVisible(dst, text []byte, lines bool) []byte {

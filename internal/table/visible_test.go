@@ -2,7 +2,7 @@ package table
 
 import "testing"
 
-// TestVisible checks what is escaped, and that letters of any script stay.
+// TestVisible checks which runes are escaped, and that letters of all scripts remain.
 func TestVisible(t *testing.T) {
 	for _, c := range []struct{ text, want, lines string }{
 		{"plain", "plain", ""},

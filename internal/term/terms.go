@@ -76,6 +76,22 @@ func (t *Terms) Sub(index []int) *Terms {
 	return s
 }
 
+// Part returns a view of the terms lo … hi−1, of one latent value each.
+func (t *Terms) Part(lo, hi int) *Terms {
+	p := *t
+	p.First += lo
+	p.Y = t.Y[lo:hi]
+	for _, x := range []*[]float64{&p.Offset, &p.Weight, &p.Extra, &p.Blur, &p.Own} {
+		if *x != nil {
+			*x = (*x)[lo:hi]
+		}
+	}
+	if t.Row != nil {
+		p.Row = t.Row[lo:hi]
+	}
+	return &p
+}
+
 // SetOwn computes Own for a run, over terms that change no more.
 func (t *Terms) SetOwn() {
 	t.Own = nil
@@ -238,10 +254,11 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 	if len(s.M) >= expectShared { // a Likelihood is safe for concurrent use
 		c.Workers = max(c.Workers, c.Halt.Workers())
 	}
+	chunk, n := t.Chunk(), len(s.M)/t.Latents()
+	s.tallies = dense.Resize(s.tallies, (n+chunk-1)/chunk)
 	if c.Workers <= 1 {
-		chunk := t.Chunk()
-		for n, lo := len(s.M)/t.Latents(), 0; lo < n && !c.Halt.Stopped(); lo += chunk {
-			t.expectSites(s, batch, lo, min(lo+chunk, n))
+		for lo := 0; lo < n && !c.Halt.Stopped(); lo += chunk {
+			t.expectAndTally(s, batch, lo, min(lo+chunk, n))
 		}
 	} else {
 		t.expectParallel(s, batch, c)
@@ -250,24 +267,53 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 		return err
 	}
 	sum, certain, wild := 0.0, true, false
-	n := len(s.E)
-	m, d1, tg, bound, far, lost := s.M[:n], s.D1[:n], s.Tg[:n], s.bound[:n], s.far[:n], s.lost[:n]
-	for i, e := range s.E {
-		size := math.Abs(m[i])
-		if t.Offset != nil {
-			size += math.Abs(t.Offset[t.Element(batch, i)])
-		}
-		sum += bound[i] + dense.Epsilon*math.Abs(d1[i])*size
-		wild = wild || lost[i]
-		certain = certain && !far[i] && tg[i] >= 0 && bound[i] <= math.MaxFloat64
-		if bad := tg[i] + d1[i] + e; math.IsNaN(bad) || e > math.MaxFloat64 {
-			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), m[i], s.V[i]),
+	for _, x := range s.tallies {
+		if i := x.bad - 1; i >= 0 {
+			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]),
 				sentinel.ErrNotFinite)
 		}
+		sum, certain, wild = sum+x.err, certain && !x.uncertain, wild || x.wild
 	}
 	variances, pull := t.Blurred(s, batch)
 	s.Err, s.Certain, s.Wild = sum+variances+0.5*pull*pull, certain, wild
 	return nil
+}
+
+// A tally summarizes the expectations of a chunk of terms for Expect. It is computed while the chunk
+// is in the cache.
+type tally struct {
+	err             float64 // bound on the error of their sum
+	uncertain, wild bool    // see State.Certain and State.Wild
+	bad             int     // 1 + the first element without an expectation, or 0
+	unknown         bool    // not computed yet
+}
+
+// expectAndTally computes the expectations of the terms lo … hi−1 of s, a chunk, and their tally.
+func (t *Terms) expectAndTally(s *State, batch []int, lo, hi int) {
+	at := &s.tallies[lo/t.Chunk()]
+	if *at = t.expectSites(s, batch, lo, hi); at.unknown {
+		k := t.Latents()
+		*at = t.tally(s, batch, lo*k, hi*k)
+	}
+}
+
+// tally returns the tally of elements lo … hi−1 of s.
+func (t *Terms) tally(s *State, batch []int, lo, hi int) (x tally) {
+	for i := lo; i < hi; i++ {
+		e, d1, tg, bound := s.E[i], s.D1[i], s.Tg[i], s.bound[i]
+		size := math.Abs(s.M[i])
+		if t.Offset != nil {
+			size += math.Abs(t.Offset[t.Element(batch, i)])
+		}
+		x.err += bound + dense.Epsilon*math.Abs(d1)*size
+		x.wild = x.wild || s.lost[i]
+		x.uncertain = x.uncertain || s.far[i] || !(tg >= 0 && bound <= math.MaxFloat64)
+		if bad := tg + d1 + e; math.IsNaN(bad) || e > math.MaxFloat64 {
+			x.bad = i + 1
+			return x
+		}
+	}
+	return x
 }
 
 // Blurred returns the effect of Blur on the ELBO of s, which has expectations. variances is the
@@ -325,7 +371,7 @@ func (t *Terms) Chunk() int {
 func (t *Terms) expectParallel(s *State, batch []int, c Crew) {
 	loop := parallel.Loop{Halt: c.Halt}
 	loop.Run(len(s.M)/t.Latents(), t.Chunk(), c.Workers, parallel.Func(func(_, lo, hi int) {
-		t.expectSites(s, batch, lo, hi)
+		t.expectAndTally(s, batch, lo, hi)
 	}))
 }
 
@@ -335,35 +381,75 @@ type Crew struct {
 	Halt    *parallel.Halt
 }
 
-// expectSites takes the expectations of the terms lo … hi−1 of s.
-func (t *Terms) expectSites(s *State, batch []int, lo, hi int) {
+// expectSites takes the expectations of the terms lo … hi−1 of s. It returns their tally if it made
+// that on the way.
+func (t *Terms) expectSites(s *State, batch []int, lo, hi int) tally {
 	if t.K > 1 {
 		t.expectSeveral(s, batch, lo, hi)
-		return
+		return tally{unknown: true}
 	}
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
 	if each := t.Lik.Each(); each != nil {
 		t.place(s, batch, lo, hi, each.Own)
 		each.Expect(s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], s.bound[lo:hi])
+		clear(s.far[lo:hi])
+		clear(s.lost[lo:hi])
+		if x := t.adopt(s, batch, lo, hi); !x.unknown {
+			return x
+		}
 		for ; i < hi; i++ {
-			x := Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}
-			if t.Weight == nil && modest(x, s.V[i]) {
-				s.Tg[i], s.far[i], s.lost[i] = -x.D2, false, false
-				continue
-			}
-			n := dense.Index(batch, i)
+			x, n := Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}, dense.Index(batch, i)
 			if t.Weight != nil {
 				x = x.times(t.Weight[n])
 			}
 			t.expectSite(s, i, n, x)
 		}
-		return
+		return tally{unknown: true}
 	}
 	for ; i < hi; i++ {
 		n := dense.Index(batch, i)
 		t.expectSite(s, i, n, t.checked(n, s.M[i], s.V[i]))
 	}
+	return tally{unknown: true}
+}
+
+// adopt turns the derivatives of the elements lo … hi−1 into targets, as expectSite does, and returns
+// their tally. If one of the derivatives is not safely usable, it does nothing and the tally is
+// unknown.
+func (t *Terms) adopt(s *State, batch []int, lo, hi int) tally {
+	unknown := tally{unknown: true}
+	if t.Weight != nil || t.Offset != nil && batch != nil {
+		return unknown
+	}
+	e, d1, tg, v := s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], s.V[lo:hi]
+	m, bound, offset := s.M[lo:hi], s.bound[lo:hi], []float64(nil)
+	if t.Offset != nil {
+		offset = t.Offset[lo:hi]
+	}
+	n := len(e)
+	d1, tg, v, m, bound = d1[:n], tg[:n], v[:n], m[:n], bound[:n]
+	sum, uncertain := 0.0, false
+	for i, e := range e {
+		d, g, size := math.Abs(d1[i]), tg[i], math.Abs(m[i])
+		if !modest(e, d, math.Abs(g), v[i]) {
+			return unknown
+		}
+		if g > 0 {
+			uncertain = true
+		}
+		if offset != nil {
+			size += math.Abs(offset[i])
+		}
+		sum += bound[i] + dense.Epsilon*d*size
+	}
+	if !(sum <= math.MaxFloat64) {
+		return unknown
+	}
+	for i, g := range tg {
+		tg[i] = -g
+	}
+	return tally{err: sum, uncertain: uncertain}
 }
 
 // place stores the responses, means and variances of the elements lo … hi−1 of s, and Own of the
@@ -562,11 +648,11 @@ func Usable(x Expectation, v float64) bool {
 		math.Abs(x.D1)*math.Sqrt(v) < mostTelling && Moderate(x)
 }
 
-// modest reports whether derivatives are Usable by far, as nearly all are.
-func modest(x Expectation, v float64) bool {
-	d1, d2 := math.Abs(x.D1), math.Abs(x.D2)
-	return math.Abs(x.Value) <= math.MaxFloat64 && d2 < mostTelling && d1 < mostTelling &&
-		max(d1, d2)*v < 1
+// modest reports whether an expectation with derivatives of the sizes d1 and d2 is Usable by far, as
+// nearly all are.
+func modest(value, d1, d2, v float64) bool {
+	return math.Abs(value) <= math.MaxFloat64 && d2 < mostTelling && d1 < mostTelling &&
+		d1*v < 1 && d2*v < 1
 }
 
 // hopeless reports whether the derivatives under a marginal of variance v are not worth the while,
@@ -680,6 +766,8 @@ type State struct {
 	bound []float64 // scratch of expect: on the error of each e,
 	far   []bool    // whether tg and d1 belong to a narrower marginal
 	lost  []bool    // under which d1 differs, or without which there is no e
+
+	tallies []tally // scratch of Expect: the tally of each chunk
 }
 
 func (s *State) Resize(n int) {

@@ -12,7 +12,7 @@ import (
 // Trigamma returns ψ′(x).
 func Trigamma(x float64) float64 { return mathext.Zeta(2, x) }
 
-// Digamma returns ψ(x), to 1e-15, where mathext.Digamma is to 1e-10.
+// Digamma returns ψ(x) with an error of 1e-15. The error of mathext.Digamma is 1e-10.
 func Digamma(x float64) float64 {
 	var v float64
 	for ; x < 12; x++ {
@@ -28,8 +28,8 @@ func LogGamma(x float64) float64 {
 	return v
 }
 
-// GammaFamily is, as a user writes it, the Gamma distribution of a shape and a rate, with a chart:
-// η = (shape, −rate), T = (log z, z), h = 1/z and x = (log shape, log rate).
+// GammaFamily is a Gamma distribution with a shape and a rate, as a user would write it. It has a
+// chart: η = (shape, −rate), T = (log z, z), h = 1/z and x = (log shape, log rate).
 type GammaFamily struct{}
 
 func (GammaFamily) Dim() int { return 1 }

@@ -29,9 +29,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The flags of every package whose tests import this one.
+// Every package whose tests import this package has these flags.
 var (
-	// runLong makes tests that take seconds take all that they can, and runs those that take more.
+	// runLong makes slow tests run at full size, and enables the tests that are always slow.
 	runLong = flag.Bool("long", false, "run tests at their full size, and those that are long at "+
 		"any")
 
@@ -39,8 +39,7 @@ var (
 	from  = flag.Int("from", 0, "the first seed")
 )
 
-// Most tests keep little memory: the collector takes a tenth of their time less if it waits until
-// there is five times as much.
+// Tests use little memory, so a larger heap saves garbage collections and a tenth of the time.
 func init() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
@@ -50,7 +49,7 @@ func init() {
 // IsLong reports whether tests run at their full size.
 func IsLong() bool { return *runLong }
 
-// Long skips a test that takes many seconds, unless -long asks for it.
+// Long skips a test that takes many seconds, unless the flag -long is set.
 func Long(t *testing.T) {
 	t.Helper()
 	if !*runLong {
@@ -58,7 +57,7 @@ func Long(t *testing.T) {
 	}
 }
 
-// NotShort skips a test of seconds under -short.
+// NotShort skips a test that takes seconds if the flag -short is set.
 func NotShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -66,7 +65,7 @@ func NotShort(t *testing.T) {
 	}
 }
 
-// Longer returns many under -long, and few otherwise.
+// Longer returns many under -long and few otherwise.
 func Longer[T any](many, few T) T {
 	if *runLong {
 		return many
@@ -74,7 +73,7 @@ func Longer[T any](many, few T) T {
 	return few
 }
 
-// Shorter returns few under -short, and many otherwise.
+// Shorter returns few under -short and many otherwise.
 func Shorter[T any](many, few T) T {
 	if testing.Short() {
 		return few
@@ -82,16 +81,17 @@ func Shorter[T any](many, few T) T {
 	return many
 }
 
-// Few returns the first n of cases under -short, and all of them otherwise.
+// Few returns the first n cases under -short, and all cases otherwise.
 func Few[T any](cases []T, n int) []T { return Shorter(cases, cases[:n]) }
 
-// GivenSeeds returns the number of random problems that -seeds asks for, 0 without it.
+// GivenSeeds returns the number of random problems set by -seeds, or 0 if the flag is missing.
 func GivenSeeds() int { return *seeds }
 
 // FirstSeed returns the seed of the first random problem.
 func FirstSeed() uint64 { return uint64(*from) }
 
-// Seeds returns the number of random problems of a test that has n by default.
+// Seeds returns the number of random problems for a test. The default is n, or an eighth of n
+// under -short.
 func Seeds(n int) uint64 {
 	if testing.Short() {
 		n /= 8
@@ -102,10 +102,10 @@ func Seeds(n int) uint64 {
 	return uint64(n)
 }
 
-// Rand returns a generator of its own for each seed.
+// Rand returns a random generator for the given seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 11)) }
 
-// NormalMatrix returns a matrix of draws of N(0, 1).
+// NormalMatrix returns a matrix with independent entries from N(0, 1).
 func NormalMatrix(rng *rand.Rand, rows, cols int) *mat.Dense {
 	x := mat.NewDense(rows, cols, nil)
 	for i := range rows {
@@ -116,7 +116,7 @@ func NormalMatrix(rng *rand.Rand, rows, cols int) *mat.Dense {
 	return x
 }
 
-// MaxRel returns the largest difference of a and b relative to the largest element of b.
+// MaxRel returns the largest difference between a and b, relative to the largest element of b.
 func MaxRel(a, b []float64) float64 {
 	var diff, size float64
 	for i := range b {
@@ -126,7 +126,7 @@ func MaxRel(a, b []float64) float64 {
 	return diff / size
 }
 
-// MustPanic fails if f returns.
+// MustPanic fails the test if f does not panic.
 func MustPanic(t *testing.T, what string, f func()) {
 	t.Helper()
 	defer func() {
@@ -137,13 +137,14 @@ func MustPanic(t *testing.T, what string, f func()) {
 	f()
 }
 
-// PrefixedOnce reports whether an error has the name of the library once, where it begins.
+// PrefixedOnce reports whether the text of err contains the name of the library exactly once, at
+// the beginning.
 func PrefixedOnce(err error) bool {
 	return strings.HasPrefix(err.Error(), "pgsvi: ") && strings.Count(err.Error(), "pgsvi: ") == 1
 }
 
-// SharedData returns the folder of PGSVI_DATA, or skips the test if it is not set. A file that it
-// lacks is a failure.
+// SharedData returns the folder in PGSVI_DATA, or skips the test if the variable is not set. A
+// test fails if the folder lacks a file.
 func SharedData(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("PGSVI_DATA")
@@ -153,7 +154,7 @@ func SharedData(t testing.TB) string {
 	return dir
 }
 
-// Open returns what a file holds, which is unpacked if its name ends in .gz.
+// Open returns the contents of a file. It unpacks files whose names end in .gz.
 func Open(t testing.TB, path string) io.Reader {
 	t.Helper()
 	f, err := os.Open(path)
@@ -171,7 +172,7 @@ func Open(t testing.TB, path string) io.Reader {
 	return z
 }
 
-// ReadTruth reads a reference table, without its header, as columns.
+// ReadTruth returns the columns of a reference table, without the header.
 func ReadTruth(t testing.TB, name string) [][]float64 {
 	t.Helper()
 	records, err := csv.NewReader(Open(t, filepath.Join(SharedData(t), "..", "truth",
@@ -201,8 +202,8 @@ func ReadTruthJSON(t testing.TB, name string, v any) {
 	}
 }
 
-// DeclaredLikelihoods returns the names of the exported types of the package in a folder with a
-// method LogProb of two numbers, from its sources.
+// DeclaredLikelihoods parses the package in dir and returns the names of its exported types that
+// have a method LogProb of two numbers.
 func DeclaredLikelihoods(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -252,7 +253,7 @@ func AllFinite(x *mat.Dense) bool {
 	return true
 }
 
-// Reread returns what load reads of what p saves.
+// Reread saves p and returns the value that load reads from the file.
 func Reread[P Saver](t *testing.T, p P, load func(io.Reader) (P,
 	error)) P {
 	t.Helper()
@@ -267,10 +268,10 @@ func Reread[P Saver](t *testing.T, p P, load func(io.Reader) (P,
 	return q
 }
 
-// Kind is what a file of that name holds, in the first version.
+// Kind returns the kind of a file with the given name, in the first version of its format.
 func Kind(name string) save.Kind { return save.Kind{Name: name, Version: 1} }
 
-// BodyOf returns the body of a file of that kind.
+// BodyOf returns the body of a file of the given kind.
 func BodyOf(t testing.TB, kind save.Kind, file string) string {
 	t.Helper()
 	body, err := kind.Read(strings.NewReader(file))
@@ -280,7 +281,7 @@ func BodyOf(t testing.TB, kind save.Kind, file string) string {
 	return string(body)
 }
 
-// FileOf returns a file of that kind.
+// FileOf returns a file of the given kind with the given body.
 func FileOf(t testing.TB, kind save.Kind, body string) string {
 	t.Helper()
 	var file strings.Builder
@@ -290,7 +291,7 @@ func FileOf(t testing.TB, kind save.Kind, body string) string {
 	return file.String()
 }
 
-// Changed returns a file with something else in its body.
+// Changed returns a copy of a file whose body has the text new instead of old.
 func Changed(t testing.TB, kind save.Kind, file, old, new string) string {
 	t.Helper()
 	body := BodyOf(t, kind, file)
@@ -300,7 +301,7 @@ func Changed(t testing.TB, kind save.Kind, file, old, new string) string {
 	return FileOf(t, kind, strings.Replace(body, old, new, 1))
 }
 
-// PlusMinus is a label.
+// PlusMinus returns the label 1 or −1.
 func PlusMinus(positive bool) float64 {
 	if positive {
 		return 1
@@ -308,8 +309,8 @@ func PlusMinus(positive bool) float64 {
 	return -1
 }
 
-// UCI reads the training and test rows of sonar or ionosphere. The testdata of the module is that
-// of the folder root.
+// UCI reads the training and test rows of sonar or ionosphere. The folder testdata of the module
+// is below root.
 func UCI(t testing.TB, root, name string) (x *mat.Dense, y []float64, xtest *mat.Dense,
 	ytest []float64) {
 	t.Helper()
@@ -323,7 +324,7 @@ func UCI(t testing.TB, root, name string) (x *mat.Dense, y []float64, xtest *mat
 	return x, y, xtest, ytest
 }
 
-// ReadCSV reads features, and responses from the last column.
+// ReadCSV reads features from a CSV file, and responses from its last column.
 func ReadCSV(t testing.TB, r io.Reader) (*mat.Dense, []float64) {
 	t.Helper()
 	records, err := csv.NewReader(r).ReadAll()
@@ -353,7 +354,7 @@ func ReadIndex(t testing.TB, r io.Reader) (index []int) {
 	return index
 }
 
-// ReadLines returns the fields of each line that has any.
+// ReadLines returns the fields of each line that is not empty.
 func ReadLines(t testing.TB, r io.Reader) (lines [][]string) {
 	t.Helper()
 	sc := bufio.NewScanner(r)
@@ -369,7 +370,7 @@ func ReadLines(t testing.TB, r io.Reader) (lines [][]string) {
 	return lines
 }
 
-// Number is the number that s is.
+// Number parses a number.
 func Number(t testing.TB, s string) float64 {
 	t.Helper()
 	v, err := strconv.ParseFloat(s, 64)
@@ -379,7 +380,7 @@ func Number(t testing.TB, s string) float64 {
 	return v
 }
 
-// SelectRows returns copies of the rows of x and y at index.
+// SelectRows returns copies of the given rows of x and y.
 func SelectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
 	_, d := x.Dims()
 	xs, ys := mat.NewDense(len(index), d, nil), make([]float64, len(index))
@@ -402,13 +403,14 @@ func LeaveOut(x *mat.Dense, y []float64, i int) (*mat.Dense, []float64) {
 	return rest, slices.Delete(slices.Clone(y), i, i+1)
 }
 
-// RowOf returns row i of x as a matrix.
+// RowOf returns row i of x as a matrix with a single row.
 func RowOf(x *mat.Dense, i int) mat.Matrix {
 	_, d := x.Dims()
 	return x.Slice(i, i+1, 0, d)
 }
 
-// Influential returns twenty rows: those of most influence, and some more.
+// Influential returns twenty rows. Most of them have high influence, and the others spread over
+// the rest.
 func Influential(influence []float64) (rows []int) {
 	order := make([]int, len(influence))
 	for i := range order {
@@ -421,7 +423,7 @@ func Influential(influence []float64) (rows []int) {
 	return rows
 }
 
-// digits are the rows of USPS, each a digit and 256 pixels, which are read once.
+// digits reads the rows of USPS once. Each row is a digit and 256 pixels.
 var digits = sync.OnceValues(func() (rows [][]float64, err error) {
 	for _, name := range []string{"zip.train.gz", "zip.test.gz"} {
 		f, err := os.Open(filepath.Join(os.Getenv("PGSVI_DATA"), "usps", name))
@@ -453,7 +455,8 @@ var digits = sync.OnceValues(func() (rows [][]float64, err error) {
 	return rows, nil
 })
 
-// USPS returns the training and test rows of two digits in the resampled order, the smaller as +1.
+// USPS returns the training and test rows of two digits in the resampled order. The smaller digit
+// has label +1.
 func USPS(t testing.TB, small, large float64) (x *mat.Dense, y []float64, xtest *mat.Dense,
 	ytest []float64) {
 	t.Helper()
@@ -476,7 +479,7 @@ func USPS(t testing.TB, small, large float64) (x *mat.Dense, y []float64, xtest 
 	return mat.NewDense(len(y), 256, train), y, mat.NewDense(len(ytest), 256, test), ytest
 }
 
-// StructuredData returns n×d rows, correlated, of which a part is 0, and labels.
+// StructuredData returns n rows of d correlated features, a third of them zero, and labels.
 func StructuredData(n, d int, seed uint64) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	x, y := mat.NewDense(n, d, nil), make([]float64, n)
@@ -493,7 +496,7 @@ func StructuredData(n, d int, seed uint64) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// Predictors returns Σ_j x_ij w_j of each row.
+// Predictors returns Σ_j x_ij w_j for each row.
 func Predictors(x mat.Matrix, w []float64) []float64 {
 	n, d := x.Dims()
 	eta := make([]float64, n)
@@ -505,10 +508,10 @@ func Predictors(x mat.Matrix, w []float64) []float64 {
 	return eta
 }
 
-// Saver is what can be saved.
+// A Saver can be saved to a file.
 type Saver interface{ Save(w io.Writer) error }
 
-// Again returns what comes back, and fails if that is saved as another file.
+// Again saves p and loads it. It fails the test if saving the result gives a different file.
 func Again[P Saver](t testing.TB, name string, p P, load func(io.Reader) (P, error)) P {
 	t.Helper()
 	var file, second bytes.Buffer
@@ -525,7 +528,7 @@ func Again[P Saver](t testing.TB, name string, p P, load func(io.Reader) (P, err
 	return q
 }
 
-// Prediction is what a Prediction says of its rows.
+// A Prediction has the methods that the prediction types of all models share.
 type Prediction interface {
 	Latent(mean, variance []float64) ([]float64, []float64)
 	Moments(mean, variance []float64) ([]float64, []float64, error)
@@ -538,7 +541,8 @@ type Predictor[A Prediction] interface {
 	At(x mat.Matrix) A
 }
 
-// SamePredictions fails unless p comes back from a file with the same predictions, to the last bit.
+// SamePredictions fails the test unless p, saved and loaded again, has exactly the same
+// predictions.
 func SamePredictions[A Prediction, P Predictor[A]](t *testing.T, name string, p P,
 	load func(io.Reader) (P, error), x mat.Matrix, y []float64) {
 	t.Helper()

@@ -2,5 +2,5 @@
 
 package testkit
 
-// Race reports whether the race detector is on: it allocates.
+// Race reports whether the race detector is on, because it allocates memory.
 const Race = false

@@ -16,7 +16,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Must returns v; it panics on an error.
+// Must returns v. It panics if err is not nil.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -24,7 +24,7 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// TypeName is the name of the type of v, without its package.
+// TypeName returns the name of the type of v, without its package.
 func TypeName(v any) string {
 	name := fmt.Sprintf("%T", v)
 	return name[strings.LastIndexByte(name, '.')+1:]
@@ -39,7 +39,7 @@ func Normals(rng *rand.Rand, n int) []float64 {
 	return x
 }
 
-// RandomCov returns a well-conditioned covariance.
+// RandomCov returns a random covariance matrix that is well conditioned.
 func RandomCov(rng *rand.Rand, d int) *mat.SymDense {
 	a := mat.NewDense(d, d, Normals(rng, d*d))
 	v := mat.NewSymDense(d, nil)
@@ -50,7 +50,8 @@ func RandomCov(rng *rand.Rand, d int) *mat.SymDense {
 	return v
 }
 
-// CheckClose fails unless got is want to within tol, relative to the largest element above 1.
+// CheckClose fails the test unless got equals want to within tol. The tolerance is relative to
+// the largest element of want if that is above 1.
 func CheckClose(t *testing.T, what string, got, want []float64, tol float64) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -62,13 +63,13 @@ func CheckClose(t *testing.T, what string, got, want []float64, tol float64) {
 	}
 }
 
-// CheckNear is CheckClose of two numbers.
+// CheckNear compares two numbers like CheckClose.
 func CheckNear(t *testing.T, what string, got, want, tol float64) {
 	t.Helper()
 	CheckClose(t, what, []float64{got}, []float64{want}, tol)
 }
 
-// NumGrad is the gradient of f at x by differences of sixth order.
+// NumGrad returns the gradient of f at x by differences of sixth order.
 func NumGrad(f func([]float64) float64, x []float64) []float64 {
 	g, p := make([]float64, len(x)), slices.Clone(x)
 	for i, xi := range x {
@@ -86,8 +87,7 @@ func NumGrad(f func([]float64) float64, x []float64) []float64 {
 	return g
 }
 
-// SignRows returns n random labels, means and variances, of which some are at the edges of what
-// there is, or beyond.
+// SignRows returns n random labels, means and variances. Some are extreme or not valid.
 func SignRows(rng *rand.Rand, n int) (y, m, v []float64) {
 	edges := []float64{0, 1e-300, 1e-9, 0.3, 40, 700, 1e4, 1e9, math.Inf(1), math.NaN(), -1}
 	y, m, v = make([]float64, n), make([]float64, n), make([]float64, n)
@@ -116,7 +116,7 @@ func Label(rng *rand.Rand, eta float64) float64 {
 	return -1
 }
 
-// AskedContext is done once it has been asked so many times.
+// An AskedContext is canceled after a given number of calls of Err.
 type AskedContext struct {
 	context.Context
 	left, Asked *atomic.Int64
@@ -144,7 +144,7 @@ type FailingWriter struct{}
 
 func (FailingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// Each yields items of a slice.
+// Each yields the items of a slice, without errors.
 func Each[R any](rows []R) iter.Seq2[R, error] {
 	return func(yield func(R, error) bool) {
 		for _, r := range rows {

@@ -1,4 +1,5 @@
-// Package testkit has what tests of several packages need.
+// Package testkit holds helpers that the tests of several packages share: flags for the size of
+// tests, random data, data files, comparisons of numbers, and checks of saved files.
 package testkit
 
 import (
@@ -7,5 +8,5 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// A machine with other work to do takes less than this after a run was canceled.
+// Even a busy machine stops a canceled run in less time than this.
 func init() { parallel.LastMoment = 2 * time.Minute }

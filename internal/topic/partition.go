@@ -29,25 +29,35 @@ const (
 	partLeast                       = 1e-9 // least gain of a move, as a fraction of the likelihood that it changes
 )
 
-// partition divides parts among topics.
+// partition divides parts among topics. It keeps every gain that it computes until the topic
+// changes, because a move changes only two topics.
 type partition struct {
 	parts []Doc // words and counts of each part
 	size  []float64
-	of    []int       // topic of each part
+	of    []int       // topic of each part, −1 before the first move
 	count [][]float64 // n_kv
 	logs  [][]float64 // n_kv log n_kv
 	total []float64   // n_k
+	// changes counts the changes of each topic, from 1. gains[i][k] is the gain of part i in topic
+	// k when the topic had changed after[i][k] times, and after[i][k] is 0 before it is computed.
+	changes []int
+	gains   [][]float64
+	after   [][]int
 }
 
 // newPartition returns a partition of parts over the given number of terms, without any part in
 // a topic.
 func newPartition(parts []Doc, topics, terms int) *partition {
 	p := &partition{
-		parts: parts, of: make([]int, len(parts)), count: dense.NewRows(topics, terms),
-		logs: dense.NewRows(topics, terms), total: make([]float64, topics),
+		parts: parts, count: dense.NewRows(topics, terms), logs: dense.NewRows(topics, terms),
+		total: make([]float64, topics), gains: dense.NewRows(len(parts), topics),
+	}
+	for range topics {
+		p.changes = append(p.changes, 1)
 	}
 	for _, d := range parts {
-		p.size = append(p.size, d.Tokens())
+		p.size, p.of = append(p.size, d.Tokens()), append(p.of, -1)
+		p.after = append(p.after, make([]int, topics))
 	}
 	return p
 }
@@ -68,40 +78,46 @@ var smallLogs = func() (t [1024]float64) {
 	return t
 }()
 
-// add puts part i into topic k.
-func (p *partition) add(i, k int) {
+// move puts part i into topic k.
+func (p *partition) move(i, k int) {
+	if from := p.of[i]; from >= 0 {
+		p.change(i, from, -1)
+	}
+	p.change(i, k, 1)
 	p.of[i] = k
-	p.total[k] += p.size[i]
+}
+
+// change adds the words of part i to topic k, or takes them out if sign is −1.
+func (p *partition) change(i, k int, sign float64) {
+	p.changes[k]++
+	p.total[k] = max(0, p.total[k]+sign*p.size[i])
 	count, logs := p.count[k], p.logs[k]
 	for j, v := range p.parts[i].Words {
-		count[v] += p.parts[i].Counts[j]
+		count[v] = max(0, count[v]+sign*p.parts[i].Counts[j])
 		logs[v] = xlogx(count[v])
 	}
 }
 
-// remove takes part i out of its topic.
-func (p *partition) remove(i int) {
-	k := p.of[i]
-	p.total[k] = max(0, p.total[k]-p.size[i])
-	count, logs := p.count[k], p.logs[k]
-	for j, v := range p.parts[i].Words {
-		count[v] = max(0, count[v]-p.parts[i].Counts[j])
-		logs[v] = xlogx(count[v])
-	}
-}
-
-// gain returns how much the likelihood would rise if part i, which is in no topic, joined topic k.
+// gain returns how much the likelihood is higher with part i in topic k than with part i in no
+// topic.
 func (p *partition) gain(i, k int) float64 {
-	g := xlogx(p.total[k]) - xlogx(p.total[k]+p.size[i])
-	count, logs := p.count[k], p.logs[k]
-	for j, v := range p.parts[i].Words {
-		g += xlogx(count[v]+p.parts[i].Counts[j]) - logs[v]
+	if p.after[i][k] == p.changes[k] {
+		return p.gains[i][k]
 	}
-	return g
+	count, logs, total, sign := p.count[k], p.logs[k], p.total[k], 1.0
+	if p.of[i] == k {
+		sign = -1
+	}
+	g := xlogx(total) - xlogx(max(0, total+sign*p.size[i]))
+	for j, v := range p.parts[i].Words {
+		g += xlogx(max(0, count[v]+sign*p.parts[i].Counts[j])) - logs[v]
+	}
+	p.gains[i][k], p.after[i][k] = sign*g, p.changes[k]
+	return sign * g
 }
 
-// best returns the topic that part i, which is in no topic, gains most from, and that gain. The
-// topic is not the excluded one, and of equals it is the first.
+// best returns the topic in which part i has the largest gain, and that gain. The topic is not the
+// excluded one, and of equals it is the first.
 func (p *partition) best(i, excluded int) (topic int, gain float64) {
 	gain = math.Inf(-1)
 	for k := range p.count {
@@ -128,13 +144,10 @@ func (p *partition) likelihood() (l float64) {
 
 // set puts each part into the given topic.
 func (p *partition) set(of []int) {
-	for k := range p.count {
-		clear(p.count[k])
-		clear(p.logs[k])
-		p.total[k] = 0
-	}
 	for i, k := range of {
-		p.add(i, k)
+		if k != p.of[i] {
+			p.move(i, k)
+		}
 	}
 }
 
@@ -143,14 +156,12 @@ func (p *partition) exchange() {
 	for range partRounds {
 		moved := false
 		for i, from := range p.of {
-			p.remove(i)
 			stay := p.gain(i, from)
-			to, gain := p.best(i, -1)
-			if gain <= stay+partLeast*math.Abs(stay) {
-				to = from
+			to, gain := p.best(i, from)
+			if gain > stay+partLeast*math.Abs(stay) {
+				p.move(i, to)
+				moved = true
 			}
-			p.add(i, to)
-			moved = moved || to != from
 		}
 		if !moved {
 			return
@@ -163,28 +174,24 @@ func (p *partition) exchange() {
 func (p *partition) dissolve(k int) {
 	for i, from := range p.of {
 		if from == k {
-			p.remove(i)
 			to, _ := p.best(i, k)
-			p.add(i, to)
+			p.move(i, to)
 		}
 	}
 	alone, most := 0, math.Inf(-1)
 	for i, from := range p.of {
-		p.remove(i)
 		if g := p.gain(i, k) - p.gain(i, from); g > most {
 			alone, most = i, g
 		}
-		p.add(i, from)
 	}
-	p.remove(alone)
-	p.add(alone, k)
+	p.move(alone, k)
 }
 
 // search returns the topic of each part in the best division that it finds.
 func search(parts []Doc, topics, terms int, rng *rand.Rand) []int {
 	words := int(max(partFewest, min(partWords, partWork/float64(2*topics*topics))))
 	parts, terms = fewerWords(parts, terms, words)
-	group, topic := join(parts, 2*topics, topics)
+	group, topic := join(parts, terms, 2*topics, topics)
 	groups := newPartition(unite(parts, group), topics, terms)
 	best, most := []int(nil), math.Inf(-1)
 	improve := func() bool {
@@ -218,7 +225,7 @@ func search(parts []Doc, topics, terms int, rng *rand.Rand) []int {
 	}
 	p := newPartition(parts, topics, terms)
 	for i, g := range group {
-		p.add(i, best[g])
+		p.move(i, best[g])
 	}
 	p.exchange()
 	return p.of
@@ -277,16 +284,14 @@ func fewerWords(parts []Doc, terms, most int) ([]Doc, int) {
 // join joins the two clusters that lose least likelihood by it, again and again, from single parts
 // on. It returns the cluster of each part when at most many clusters were left, and when
 // at most few were left.
-func join(parts []Doc, many, few int) (at, end []int) {
+func join(parts []Doc, terms, many, few int) (at, end []int) {
 	n := len(parts)
-	sum, size, to := slices.Clone(parts), make([]float64, n), make([]int, n)
-	live, loss := make([]int, n), dense.NewRows(n, n)
+	to, live := make([]int, n), make([]int, n)
 	for i := range n {
-		to[i], live[i], size[i] = i, i, parts[i].Tokens()
-		for j := range i {
-			loss[i][j] = joinLoss(sum[i], sum[j], size[i], size[j])
-		}
+		to[i], live[i] = i, i
 	}
+	p := newPartition(slices.Clone(parts), n, terms) // a cluster is a part, alone in its topic
+	p.set(live)
 	for {
 		if at == nil && len(live) <= many {
 			at = numbered(to, live)
@@ -297,25 +302,29 @@ func join(parts []Doc, many, few int) (at, end []int) {
 		least, a, b := math.Inf(1), live[0], 1
 		for x, i := range live {
 			for _, j := range live[:x] {
-				if loss[i][j] < least {
-					least, a, b = loss[i][j], j, x
+				if l := p.gain(i, i) - p.gain(i, j); l < least {
+					least, a, b = l, j, x
 				}
 			}
 		}
 		gone := live[b]
 		live = slices.Delete(live, b, b+1)
-		sum[a], size[a] = sumDocs(sum[a], sum[gone]), size[a]+size[gone]
+		p.unite(a, gone)
 		for i, c := range to {
 			if c == gone {
 				to[i] = a
 			}
 		}
-		for _, j := range live {
-			if j != a {
-				loss[max(a, j)][min(a, j)] = joinLoss(sum[a], sum[j], size[a], size[j])
-			}
-		}
 	}
+}
+
+// unite adds the words of part j to part i, which is alone in its topic, and leaves part j without
+// a topic of its own.
+func (p *partition) unite(i, j int) {
+	p.move(j, p.of[i])
+	p.parts[i] = sumDocs(p.parts[i], p.parts[j])
+	p.size[i] += p.size[j]
+	clear(p.after[i])
 }
 
 // numbered returns the place in live of each element of to.
@@ -325,26 +334,6 @@ func numbered(to, live []int) []int {
 		out[i] = slices.Index(live, c)
 	}
 	return out
-}
-
-// joinLoss returns the likelihood that is lost if clusters with the words a and b, of the given
-// sizes, become one.
-func joinLoss(a, b Doc, sizeA, sizeB float64) float64 {
-	loss := xlogx(sizeA+sizeB) - xlogx(sizeA) - xlogx(sizeB)
-	i, j := 0, 0
-	for i < len(a.Words) && j < len(b.Words) {
-		switch v, w := a.Words[i], b.Words[j]; {
-		case v < w:
-			i++
-		case v > w:
-			j++
-		default:
-			x, y := a.Counts[i], b.Counts[j]
-			loss -= xlogx(x+y) - xlogx(x) - xlogx(y)
-			i, j = i+1, j+1
-		}
-	}
-	return loss
 }
 
 // sumDocs returns the document with the words of a and b.

@@ -45,24 +45,32 @@ func TestPartitionSearch(t *testing.T) {
 	}
 }
 
-// TestPartitionGain checks that a gain is the rise of the likelihood, after any moves.
+// TestPartitionGain checks that a move raises the likelihood by the difference of two gains, after
+// any moves.
 func TestPartitionGain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	parts := randomParts(9, 30, rng)
 	p := newPartition(parts, 3, 30)
 	p.set(make([]int, len(parts)))
-	for range 50 {
+	for range 200 {
 		i, k := rng.IntN(len(parts)), rng.IntN(3)
-		p.remove(i)
-		before, gain := p.likelihood(), p.gain(i, k)
-		p.add(i, k)
+		if k == p.of[i] {
+			continue
+		}
+		before, rise := p.likelihood(), p.gain(i, k)-p.gain(i, p.of[i])
+		p.move(i, k)
 		after := p.likelihood()
-		near(t, "gain", gain, after-before, 1e-9*math.Abs(after))
+		near(t, "rise", rise, after-before, 1e-9*math.Abs(after))
+		near(t, "likelihood", after, likelihood(p.count), 1e-9*math.Abs(after))
 	}
-	moved := slices.Clone(p.of)
-	near(t, "likelihood", p.likelihood(), likelihood(p.count), 1e-9*math.Abs(p.likelihood()))
-	p.set(moved)
-	near(t, "after set", p.likelihood(), likelihood(p.count), 1e-9*math.Abs(p.likelihood()))
+	of := make([]int, len(parts))
+	for i := range of {
+		of[i] = i % 3
+	}
+	p.set(of)
+	q := newPartition(parts, 3, 30)
+	q.set(of)
+	near(t, "after set", p.likelihood(), q.likelihood(), 1e-9*math.Abs(q.likelihood()))
 }
 
 // TestFewerWords checks that all words are counted, and that words without information are merged.
@@ -91,7 +99,7 @@ func TestStartOddities(t *testing.T) {
 	} {
 		for _, k := range []int{1, 2, 7} {
 			rng := rand.New(rand.NewPCG(1, 2))
-			for _, row := range StartKMeans.Topics(context.Background(), docs, 3, k, rng) {
+			for _, row := range StartKMeans.Topics(context.Background(), 1, docs, 3, k, rng) {
 				var sum float64
 				for _, x := range row {
 					if !(x >= 0 && x <= math.MaxFloat64) {
@@ -101,6 +109,25 @@ func TestStartOddities(t *testing.T) {
 				}
 				if !(sum > 0) {
 					t.Errorf("%s, %d topics: the sum is %v", name, k, sum)
+				}
+			}
+		}
+	}
+}
+
+// TestStartWorkers checks that where topics start from does not depend on the number of workers.
+func TestStartWorkers(t *testing.T) {
+	docs := randomParts(120, 40, rand.New(rand.NewPCG(3, 4)))
+	for _, start := range []Start{StartKMeans, StartAnchors} {
+		topics := func(workers int) [][]float64 {
+			rng := rand.New(rand.NewPCG(7, 8))
+			return start.Topics(context.Background(), workers, docs, 40, 5, rng)
+		}
+		want := topics(1)
+		for _, workers := range []int{2, 3, 16} {
+			for k, row := range topics(workers) {
+				if !slices.Equal(row, want[k]) {
+					t.Errorf("start %d: %d workers change topic %d", start, workers, k)
 				}
 			}
 		}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/batches"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -69,12 +71,15 @@ func (s Start) Bytes(topics, terms int) float64 {
 type starter struct {
 	docs     []Doc
 	terms, k int
+	workers  int
 }
 
 // Topics returns where k topics of docs start from: a row of terms numbers for each, of positive
-// sum. Once ctx is done they are of no use.
-func (s Start) Topics(ctx context.Context, docs []Doc, terms, k int, rng *rand.Rand) [][]float64 {
-	m, start := starter{docs, terms, k}, s.of(k)
+// sum. They do not depend on the number of workers. Once ctx is done they are of no use.
+func (s Start) Topics(
+	ctx context.Context, workers int, docs []Doc, terms, k int, rng *rand.Rand,
+) [][]float64 {
+	m, start := starter{docs, terms, k, workers}, s.of(k)
 	unigram := make([]float64, m.terms)
 	total := Tokens(m.docs)
 	for _, d := range m.docs {
@@ -151,18 +156,11 @@ func (m starter) tfidf() []Doc {
 	return out
 }
 
-// cosine returns the inner product of x with a row.
-func cosine(x Doc, row []float64) (s float64) {
-	for i, v := range x.Words {
-		s += x.Counts[i] * row[v]
-	}
-	return s
-}
-
 // clusters stores in out the words of K clusters of documents. It makes startParts·K clusters by
 // k-means, divides them among the topics (see partition), and lets documents move between topics.
-// The best of a few tries counts. K clusters of k-means alone would not do, because most groups of
-// documents end up in one cluster if there are more groups than topics.
+// The best of a few tries counts, and the tries share the workers. K clusters of k-means alone
+// would not do, because most groups of documents end up in one cluster if there are more groups
+// than topics.
 func (m starter) clusters(ctx context.Context, out [][]float64, rng *rand.Rand) {
 	few := m
 	if n := len(m.docs); n > startSample {
@@ -171,30 +169,41 @@ func (m starter) clusters(ctx context.Context, out [][]float64, rng *rand.Rand) 
 			few.docs[i] = m.docs[at]
 		}
 	}
-	x, most := few.tfidf(), math.Inf(-1)
-	rows := dense.NewRows(m.k, m.terms)
-	for range startTries {
-		parts := few.parts(few.kMeans(ctx, x, rng))
+	var tries [startTries]struct {
+		rng        *rand.Rand // each try has one, so the order of the tries does not matter
+		rows       [][]float64
+		likelihood float64
+	}
+	for i := range tries {
+		tries[i].rng = rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
+	}
+	x := few.tfidf()
+	words := newPostings(x, m.terms)
+	parallel.For(startTries, 1, m.workers, func(_, i, _ int) {
+		t := &tries[i]
+		t.rows = dense.NewRows(m.k, m.terms)
+		parts := few.parts(few.kMeans(ctx, x, words, t.rng))
 		if ctx.Err() != nil {
 			return
 		}
-		for _, row := range rows {
-			clear(row)
-		}
-		for i, k := range search(parts, m.k, m.terms, rng) {
-			addDoc(rows[k], parts[i])
+		for i, k := range search(parts, m.k, m.terms, t.rng) {
+			addDoc(t.rows[k], parts[i])
 		}
 		for range startMoves {
-			if m.move(rows); ctx.Err() != nil {
+			if m.reassign(t.rows); ctx.Err() != nil {
 				return
 			}
 		}
-		if l := likelihood(rows); l > most {
-			most = l
-			for k, row := range rows {
-				copy(out[k], row)
-			}
+		t.likelihood = likelihood(t.rows)
+	})
+	best := 0
+	for i, t := range tries {
+		if t.likelihood > tries[best].likelihood {
+			best = i
 		}
+	}
+	for k, row := range tries[best].rows {
+		copy(out[k], row)
 	}
 }
 
@@ -220,9 +229,9 @@ func (m starter) parts(cluster []int) []Doc {
 	return parts
 }
 
-// move puts each document into the topic in which its words are most likely, and stores the words
-// of the documents of each topic in rows.
-func (m starter) move(rows [][]float64) {
+// reassign puts each document into the topic in which its words are most likely, and stores the
+// words of the documents of each topic in rows.
+func (m starter) reassign(rows [][]float64) {
 	logs := make([]float64, m.terms*m.k) // log β, so that the topics of a word are adjacent
 	for k, row := range rows {
 		total := math.Log(floats.Sum(row) + startSmooth*float64(m.terms))
@@ -256,25 +265,34 @@ func likelihood(rows [][]float64) (l float64) {
 // kMeans returns the cluster of each document with the TF-IDF weights x: spherical k-means from
 // centers that k-means++ draws. A document that shares no word with any center goes to a random
 // cluster.
-func (m starter) kMeans(ctx context.Context, x []Doc, rng *rand.Rand) []int {
+func (m starter) kMeans(ctx context.Context, x []Doc, words postings, rng *rand.Rand) []int {
 	k := max(m.k, min(startParts*m.k, len(x)))
 	centers := make([]float64, m.terms*k) // word by word, so that the centers of a word are adjacent
-	m.seed(ctx, centers, k, x, rng)
+	m.seed(centers, k, x, words, rng)
 	cluster := make([]int, len(x))
 	cos, norm := make([]float64, k), make([]float64, k)
-	for range startRounds {
+	for j := range norm {
+		norm[j] = 1
+	}
+	for round := range startRounds {
 		if ctx.Err() != nil {
 			break
 		}
 		for n := range x {
 			clear(cos)
 			for i, v := range x[n].Words {
-				floats.AddScaled(cos, x[n].Counts[i], centers[v*k:(v+1)*k])
+				fma.Axpy(x[n].Counts[i], centers[v*k:(v+1)*k], cos)
+			}
+			for j := range cos {
+				cos[j] *= norm[j]
 			}
 			cluster[n] = floats.MaxIdx(cos)
 			if cos[cluster[n]] <= 0 {
 				cluster[n] = rng.IntN(k)
 			}
+		}
+		if round == startRounds-1 {
+			break
 		}
 		clear(centers)
 		for n, j := range cluster {
@@ -283,11 +301,11 @@ func (m starter) kMeans(ctx context.Context, x []Doc, rng *rand.Rand) []int {
 			}
 		}
 		clear(norm)
-		for i, c := range centers {
-			norm[i%k] += c * c
+		for v := range m.terms {
+			fma.AddSquares(norm, 0, centers[v*k:(v+1)*k])
 		}
-		for i := range centers {
-			centers[i] /= math.Sqrt(max(norm[i%k], math.SmallestNonzeroFloat64))
+		for j, s := range norm {
+			norm[j] = 1 / math.Sqrt(max(s, math.SmallestNonzeroFloat64))
 		}
 	}
 	return cluster
@@ -295,25 +313,58 @@ func (m starter) kMeans(ctx context.Context, x []Doc, rng *rand.Rand) []int {
 
 // seed stores k documents in centers, each drawn with a probability in proportion to its distance
 // from those before (k-means++, Arthur and Vassilvitskii 2007).
-func (m starter) seed(ctx context.Context, centers []float64, k int, x []Doc, rng *rand.Rand) {
-	far := make([]float64, len(x))
+func (m starter) seed(centers []float64, k int, x []Doc, words postings, rng *rand.Rand) {
+	far, cos := make([]float64, len(x)), make([]float64, len(x))
 	for n := range far {
 		far[n] = 1
 	}
-	center := make([]float64, m.terms)
 	for j := range k {
-		if ctx.Err() != nil {
-			return
-		}
 		d := x[batches.Pick(far, rng)]
-		clear(center)
-		addDoc(center, d)
+		clear(cos)
 		for i, v := range d.Words {
 			centers[v*k+j] = d.Counts[i]
+			words.add(cos, d.Counts[i], v)
 		}
-		for i := range x {
-			far[i] = min(far[i], max(0, 1-cosine(x[i], center)))
+		for n, c := range cos {
+			far[n] = min(far[n], max(0, 1-c))
 		}
+	}
+}
+
+// postings holds the documents with each word, one word after the other.
+type postings struct {
+	from   []int // where the documents of each word begin
+	doc    []int32
+	weight []float64
+}
+
+// newPostings returns the postings of documents over the given number of terms.
+func newPostings(docs []Doc, terms int) (p postings) {
+	p.from = make([]int, terms+1)
+	for _, d := range docs {
+		for _, v := range d.Words {
+			p.from[v+1]++
+		}
+	}
+	for v := range terms {
+		p.from[v+1] += p.from[v]
+	}
+	p.doc, p.weight = make([]int32, p.from[terms]), make([]float64, p.from[terms])
+	at := slices.Clone(p.from)
+	for n, d := range docs {
+		for i, v := range d.Words {
+			p.doc[at[v]], p.weight[at[v]] = int32(n), d.Counts[i]
+			at[v]++
+		}
+	}
+	return p
+}
+
+// add adds c times the weight of word v in each document to dst.
+func (p postings) add(dst []float64, c float64, v int) {
+	weight := p.weight[p.from[v]:p.from[v+1]]
+	for i, n := range p.doc[p.from[v]:p.from[v+1]] {
+		dst[n] += c * weight[i]
 	}
 }
 

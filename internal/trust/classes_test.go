@@ -20,17 +20,17 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// classProblem is a random problem of several classes: a GLM of the rows of p, or a GP if that has
-// a kernel.
+// classProblem is a random softmax problem. It is a GP if p has a kernel, and otherwise a GLM of
+// the rows of p.
 type classProblem struct {
 	*trustProblem
 	k         int
-	offset    []float64 // of each class of each row
+	offset    []float64 // for each class of each row
 	intercept bool
 }
 
-// randomClasses draws a problem of 2 to 100 classes. Some have constant labels, classes that never
-// occur, or labels that a plane parts.
+// randomClasses draws a problem with 2 to 100 classes. Some problems have constant labels,
+// classes that never occur, or labels that a plane separates.
 func randomClasses(seed uint64) *classProblem {
 	rng := rand.New(rand.NewPCG(seed, 21))
 	c := &classProblem{trustProblem: randomProblemOf(rng, BernoulliLogit{}), k: 2}
@@ -44,7 +44,7 @@ func randomClasses(seed uint64) *classProblem {
 		generateGP(rng, c.trustProblem)
 	}
 	n, d := c.dims()
-	// Few columns and rows where there are many classes, for the time it takes.
+	// Problems with many classes get few columns and rows, to save time.
 	if most := 1 + 30/c.k; c.kernel == nil && d > most && chance(rng, 0.9) {
 		c.narrow(most)
 	}
@@ -67,7 +67,8 @@ func randomClasses(seed uint64) *classProblem {
 	return c
 }
 
-// calm limits the prior standard deviations of scores to 1e4: beyond, expectations take seconds.
+// calm limits the prior standard deviations of scores to 1e4, because larger expectations take
+// seconds.
 func (c *classProblem) calm() {
 	most := 0.0
 	for i := range c.y {
@@ -82,7 +83,7 @@ func (c *classProblem) calm() {
 	}
 }
 
-// label draws the labels, of scores that are of order 1 for each column.
+// label draws the labels from scores to which each column contributes about 1.
 func (c *classProblem) label(rng *rand.Rand) {
 	n, d := c.dims()
 	used := c.k
@@ -112,7 +113,7 @@ func (c *classProblem) label(rng *rand.Rand) {
 	for i := range c.y {
 		for k := range scores {
 			scores[k] = floats.Dot(w.RawRowView(k), c.x.RawRowView(i))
-			if kind != 2 { // of 2 the labels are those of the largest score
+			if kind != 2 { // for kind 2, the class with the highest score is the label
 				scores[k] -= math.Log(rng.ExpFloat64())
 			}
 		}
@@ -131,14 +132,14 @@ func (c *classProblem) String() string {
 	return s
 }
 
-// classFit is a fit of a classProblem.
+// classFit holds a fit of a classProblem.
 type classFit struct {
 	res         *Result
-	probs, read *mat.Dense // of the posterior, and as read back from a file
+	probs, read *mat.Dense // probabilities before and after saving and loading
 	model       Model
 }
 
-// fit fits the problem with labels and offsets in the place of its own.
+// fit fits the problem with the given labels and offsets.
 func (c *classProblem) fit(y, offset []float64, s *Solver) (f *classFit, err error) {
 	ctx := context.Background()
 	f = &classFit{}
@@ -190,7 +191,7 @@ func (c *classProblem) fit(y, offset []float64, s *Solver) (f *classFit, err err
 	return f, nil
 }
 
-// options returns those of the GLM.
+// options returns the options of the GLM.
 func (c *classProblem) options(offset []float64) *GLMOptions {
 	opt := &GLMOptions{Offset: offset, Weights: c.weight, Intercept: c.intercept}
 	if c.intercept {
@@ -201,11 +202,12 @@ func (c *classProblem) options(offset []float64) *GLMOptions {
 	return opt
 }
 
-// classFault is what is wrong with a fit.
+// classFault describes a fault of a fit.
 type classFault struct{ what, detail string }
 
-// loss returns how many nats a fit with the zero Solver may be below one that goes on: of a GLM
-// next to nothing, and of a GP, which ends by an estimate of its gap, ten times that.
+// loss returns the allowed distance in nats between a fit with the zero Solver and a longer fit.
+// It is almost nothing for a GLM. A GP ends by an estimate of its gap, so the loss includes ten
+// times the gap.
 func (c *classProblem) loss(gap float64) float64 {
 	if c.kernel != nil {
 		return 1e-3 + 10*gap
@@ -213,10 +215,10 @@ func (c *classProblem) loss(gap float64) float64 {
 	return 1e-4
 }
 
-// classLong is the passes of a fit that goes on.
+// classLong is the number of passes of a long fit.
 const classLong = 60
 
-// judgeClasses returns the faults of a problem.
+// judgeClasses draws the problem of a seed and returns the faults of its fit.
 func judgeClasses(seed uint64) (c *classProblem, faults []classFault) {
 	fault := func(what, format string, args ...any) {
 		faults = append(faults, classFault{what, fmt.Sprintf(format, args...)})
@@ -243,7 +245,8 @@ func judgeClasses(seed uint64) (c *classProblem, faults []classFault) {
 	return c, faults
 }
 
-// check holds a fit against a longer one, another of that ELBO, and against what must be so of any.
+// check compares a fit with a longer fit and with the ELBO of another form of the problem, and
+// checks what holds for every fit.
 func (c *classProblem) check(
 	f, best *classFit, other float64, fault func(what, format string, args ...any)) {
 	n, _ := c.dims()
@@ -285,7 +288,8 @@ func (c *classProblem) check(
 	}
 }
 
-// repeat checks that the same fit has the same bits with two workers, and saved and resumed.
+// repeat checks that the same fit has the same bits with two workers, and after saving and
+// resuming.
 func (c *classProblem) repeat(
 	rng *rand.Rand, f *classFit, fault func(what, format string, args ...any)) {
 	ctx := context.Background()
@@ -319,8 +323,9 @@ func (c *classProblem) repeat(
 	}
 }
 
-// restate checks that the problem in other words has the same ELBO: its classes in another order
-// and, of two classes, a logit of twice the prior variance. It returns the ELBO of that order.
+// restate checks that other forms of the problem have the same ELBO. One form has its classes in
+// another order. If there are two classes, another form is a logit with twice the prior variance.
+// restate returns the ELBO with the classes in another order.
 func (c *classProblem) restate(rng *rand.Rand, best *classFit,
 	fault func(what, format string, args ...any)) (elbo float64) {
 	elbo = math.Inf(-1)
@@ -335,7 +340,7 @@ func (c *classProblem) restate(rng *rand.Rand, best *classFit,
 		offset[i/c.k*c.k+perm[i%c.k]] = c.offset[i]
 	}
 	near := func(what string, res *Result) {
-		gap := best.res.Gap + res.Gap // of fits that end at the limit of passes
+		gap := best.res.Gap + res.Gap // both fits may end at the limit of passes
 		got, want := res.ELBO, best.res.ELBO
 		if !(math.Abs(got-want) <= c.loss(gap)+10*gap+1e-5*math.Abs(want)) {
 			fault(what, "%v, want %v", res, best.res)
@@ -400,21 +405,20 @@ func (c *classProblem) restate(rng *rand.Rand, best *classFit,
 	return elbo
 }
 
-// knownClassFailures are seeds that fail, by cause.
+// knownClassFailures maps the seeds that fail to the causes.
 var knownClassFailures = map[uint64]string{
-	56: "a row of units 1e-8…1e8 under offsets of 30: it stalls 0.001 nats below, and says that " +
-		"it may " +
-		"lack 3e8",
-	3021: "units 1e-8…1e8: 1000 passes are not enough, and the gap of 2e12 and the ELBOErr of 9 " +
-		"say so",
-	3216: "means of 1e4 sd: 60 passes are not enough, and the GapBound of 3e5 says so",
-	3778: "it stalls far below, and the gap of 2e10 and the ELBOErr of 950 say so",
-	3103: "columns that are the same to 1e-12: it stalls 1.2 nats below, and says that it may " +
-		"lack 2e7",
+	56: "a row of units 1e-8…1e8 under offsets of 30: it stalls 0.001 nats below, with a " +
+		"gap of 3e8",
+	3021: "units 1e-8…1e8: 1000 passes are not enough, as the gap of 2e12 and the ELBOErr of 9 " +
+		"show",
+	3216: "means of 1e4 sd: 60 passes are not enough, as the GapBound of 3e5 shows",
+	3778: "it stalls far below, as the gap of 2e10 and the ELBOErr of 950 show",
+	3103: "columns that are the same to 1e-12: it stalls 1.2 nats below, with a gap " +
+		"of 2e7",
 }
 
-// TestClassesResumed checks a problem whose steps of the means have a reach: a resumed run must go on
-// with the same reach.
+// TestClassesResumed checks a problem whose steps of the means have a limited reach. A resumed
+// run must continue with the same reach.
 func TestClassesResumed(t *testing.T) {
 	t.Parallel()
 	_, faults := judgeClasses(19)
@@ -423,7 +427,7 @@ func TestClassesResumed(t *testing.T) {
 	}
 }
 
-// TestSeedsClasses fits random problems of several classes, and checks what must be so of each.
+// TestSeedsClasses fits random softmax problems and checks what must hold for each of them.
 //
 //	go test -run SeedsClasses -seeds 2000 -v ./internal/trust
 //	go test -run SeedsClasses -seed 17 -v ./internal/trust
@@ -476,17 +480,17 @@ func TestSeedsClasses(t *testing.T) {
 	t.Logf("%d problems\n%s", n, strings.Join(lines, "\n"))
 }
 
-// TestClassesMended holds a run that once forgot, where it was resumed, what Newton's step of its
-// precisions had promised.
-func TestClassesMended(t *testing.T) {
+// TestClassesPredictedGain checks a run that was resumed. The resumed run must remember the
+// predicted gain of Newton's step of the precisions.
+func TestClassesPredictedGain(t *testing.T) {
 	c, faults := judgeClasses(1300110)
 	for _, f := range faults {
 		t.Errorf("%s: %s\n%v", f.what, f.detail, c)
 	}
 }
 
-// TestClassesFlat runs problems whose classes were stuck in a flat valley or at a saddle of the
-// precisions, up to 0.14 nats below the optimum, with a Gap that was a hundred times too small.
+// TestClassesFlat checks problems in which a flat valley or a saddle of the precisions stopped
+// the fit up to 0.14 nats below the optimum, with a Gap that was a hundred times too small.
 func TestClassesFlat(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{1400177, 7320167, 52000314, 3868}
@@ -498,8 +502,9 @@ func TestClassesFlat(t *testing.T) {
 	}
 }
 
-// TestClassesFar runs problems in which curvatures vanish far from the optimum. Newton's step of the
-// means was 10⁴ to 10⁷ standard deviations long, and fits stalled 643 and 334 nats below others.
+// TestClassesFar checks problems in which curvatures vanish far from the optimum. Newton's step
+// of the means was 10⁴ to 10⁷ standard deviations long, and fits stalled 643 and 334 nats below
+// other fits.
 func TestClassesFar(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{52000812, 52001016}
@@ -511,8 +516,8 @@ func TestClassesFar(t *testing.T) {
 	}
 }
 
-// TestClassesWide runs 7 rows of 300 columns and 14 classes. A pass over all columns took seconds, so
-// that the fits of this test took more than 25 minutes.
+// TestClassesWide checks a problem with 7 rows, 300 columns and 14 classes. If a pass read all
+// columns, it would take seconds, and the fits of this test more than 25 minutes.
 func TestClassesWide(t *testing.T) {
 	t.Parallel()
 	c, faults := judgeClasses(52000772)
@@ -521,8 +526,8 @@ func TestClassesWide(t *testing.T) {
 	}
 }
 
-// TestTwoClasses holds runs of two classes with columns of very different units, in which rounding
-// once added up to several nats.
+// TestTwoClasses checks runs with two classes and columns in very different units, in which
+// rounding errors once added up to several nats.
 func TestTwoClasses(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{3397, 7320251} {

@@ -19,12 +19,12 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// refMoments are E[ℓ], E[ℓ'], … E[ℓ””] of a log-likelihood ℓ(η) under η ~ N(m, v), and the size of
-// the terms that were added up for the first, for a bound on its rounding.
+// refMoments holds E[ℓ], E[ℓ'], … E[ℓ””] of a log-likelihood ℓ(η) under η ~ N(m, v). It also
+// holds the sum of the absolute terms of E[ℓ], which bounds the rounding error.
 type refMoments struct {
 	e     [5]float64
 	size  float64
-	nodes int // how many times ℓ was evaluated
+	nodes int // evaluations of ℓ
 }
 
 func (r *refMoments) add(c float64, x refMoments) {
@@ -40,8 +40,8 @@ func (r *refMoments) addConst(c float64) {
 	r.size += math.Abs(c)
 }
 
-// refExpect returns the expectations of log p(y|η) under N(m, v). It shares nothing with those of
-// the package but the definition of each likelihood, which is written here again.
+// refExpect returns the expectations of log p(y|η) under N(m, v). It shares no code with the
+// package, so it defines each likelihood again.
 func refExpect(l Likelihood, y, m, v float64) (r refMoments) {
 	or := func(x, d float64) float64 {
 		if x == 0 {
@@ -94,7 +94,7 @@ func refExpect(l Likelihood, y, m, v float64) (r refMoments) {
 		r.size += math.Max(math.Abs(y), math.Abs(m)) / b
 		r.e[1] = -math.Erf(z/math.Sqrt2) / b
 		if phi == 0 {
-			break // no mass at the kink
+			break // the kink has no mass
 		}
 		r.e[2] = -2 * phi / (b * s)
 		r.e[3] = 2 * z * phi / (b * v)
@@ -192,7 +192,7 @@ func refSoftplus(m, v float64) refMoments {
 	})
 }
 
-// refLogPhi returns log Φ(η) and four derivatives.
+// refLogPhi returns log Φ(η) and its first four derivatives.
 func refLogPhi(x float64) [5]float64 {
 	var f, lambda, w float64 // λ = φ/Φ, w = η + λ
 	if x > -3 {
@@ -213,7 +213,7 @@ func refLogPhi(x float64) [5]float64 {
 	}
 	h2 := -lambda * w
 	one := 1 + h2
-	if x <= -3 { // 1 + h2 = w(2/(z + …) − …), whose digits matter less
+	if x <= -3 { // 1 + h2 = w(2/(z + …) − …) needs fewer digits
 		one = 1 - lambda*w
 	}
 	h3 := -h2*w - lambda*one
@@ -221,21 +221,22 @@ func refLogPhi(x float64) [5]float64 {
 	return [5]float64{f, lambda, h2, h3, h4}
 }
 
-// refNodes are those of Gauss–Legendre on [−1, 1].
+// refNodes and refWeights form the Gauss-Legendre rule on [−1, 1].
 var refNodes, refWeights = func() (x, w []float64) {
 	x, w = make([]float64, 16), make([]float64, 16)
 	quad.Legendre{}.FixedLocations(x, w, -1, 1)
 	return x, w
 }()
 
-// refReach is how many standard deviations count on either side: φ(14) = 1e−43 pays for a growth by
-// 1e22.
+// refReach is the number of standard deviations that count on either side. φ(14) = 1e−43 makes up
+// for a growth by 1e22.
 const refReach = 14
 
-// refQuad returns the expectations of f and its four derivatives under N(m, s²), for an f that is
-// analytic but for singularities at 0 ± id and beyond. Where N(m, s²) is narrow beside d it is the
-// trapezoidal rule, which converges exponentially (Trefethen and Weideman 2014); otherwise
-// Gauss–Legendre on panels that grow in proportion to their distance from 0.
+// refQuad returns the expectations of f and its four derivatives under N(m, s²). The function f
+// must be analytic except for singularities at ±id and further from the real axis. If N(m, s²) is
+// narrow compared to d, refQuad uses the trapezoidal rule, which converges exponentially
+// (Trefethen and Weideman 2014). Otherwise it uses the Gauss-Legendre rule on panels that grow in
+// proportion to their distance from 0.
 func refQuad(m, s, d float64, f func(x float64) [5]float64) (r refMoments) {
 	if s == 0 {
 		r.e = f(m)
@@ -263,7 +264,7 @@ func refQuad(m, s, d float64, f func(x float64) [5]float64) (r refMoments) {
 		}
 	}
 	c, d := -m/s, d/s
-	d = math.Max(d, 1e-14*(1+math.Abs(c))) // panels advance
+	d = math.Max(d, 1e-14*(1+math.Abs(c))) // panels must advance
 	for a := math.Max(-refReach, c); a < refReach; {
 		b := math.Min(refReach, a+math.Min(math.Max(d, a-c), 2))
 		panel(a, b)
@@ -277,7 +278,7 @@ func refQuad(m, s, d float64, f func(x float64) [5]float64) (r refMoments) {
 	return r
 }
 
-// expectCases are likelihoods with responses, and the scale of the structure of log p in η.
+// expectCases holds likelihoods, responses, and the scale in η over which log p varies.
 var expectCases = []expectCase{
 	{BernoulliLogit{}, []float64{-1, 1}, 2},
 	{BernoulliProbit{}, []float64{-1, 1}, 1},
@@ -327,7 +328,8 @@ type expectCase struct {
 	scale float64
 }
 
-// growth is k if log p has a term e^{kη}: its expectation overflows where the Gaussian is wide.
+// growth returns k if log p has a term e^{kη}, because the expectation of this term overflows if
+// the Gaussian is wide.
 func (c expectCase) growth() float64 {
 	switch l := c.l.(type) {
 	case Poisson:
@@ -348,7 +350,7 @@ func (c expectCase) growth() float64 {
 	return 0
 }
 
-// onGrid calls f with all cases, and with means and standard deviations of every size.
+// onGrid calls f with all cases, for means and standard deviations of every size.
 func onGrid(f func(c expectCase, y, m, v float64)) {
 	for _, c := range expectCases {
 		for _, y := range c.good {
@@ -365,8 +367,8 @@ func onGrid(f func(c expectCase, y, m, v float64)) {
 	}
 }
 
-// TestTrustExpectations: the expectations of the reference are those of the package to rounding,
-// and each is the derivative of the one before.
+// TestTrustExpectations checks that the expectations of the reference equal the expectations of
+// the package up to rounding, and that each expectation is the derivative of the previous one.
 func TestTrustExpectations(t *testing.T) {
 	t.Parallel()
 	near := func(what string, c expectCase, y, m, v, got, want, tol float64) {
@@ -384,17 +386,17 @@ func TestTrustExpectations(t *testing.T) {
 		s := math.Sqrt(v)
 		if _, strip := refOutcome(c.l, y, m, 0); strip &&
 			s*math.Max(1, math.Abs(c.growth())) > 35 && !testkit.IsLong() {
-			return // thousands of nodes
+			return // needs thousands of nodes
 		}
 		switch c.l.(type) {
 		case ZeroInflated, Weibull:
 			if s > 100 || math.Abs(m) > 100 {
-				return // derivatives of the reference are less accurate there
+				return // the derivatives of the reference are less accurate
 			}
 		}
 		r, e := refExpect(c.l, y, m, v), ExpectLogProb(c.l, y, m, v)
 		if math.IsInf(e.Value, 0) || math.Abs(e.Value) < 1e-30 || math.Abs(e.D2) < 1e-30 {
-			return // overflow, or beyond refReach
+			return // overflows, or extends beyond refReach
 		}
 		near("reference Value", c, y, m, v, r.e[0], e.Value, e.Err+1e-14*r.size)
 		near("reference D1", c, y, m, v, r.e[1], e.D1, 1e-12*(math.Abs(e.D1)+1/c.scale))
@@ -409,8 +411,8 @@ func TestTrustExpectations(t *testing.T) {
 	})
 }
 
-// TestTrustLikelihoods: the trust tests draw every likelihood of the package, know responses of
-// each, and its expectations.
+// TestTrustLikelihoods checks that the trust tests draw every likelihood of the package with
+// valid responses, and that the reference has its expectations.
 func TestTrustLikelihoods(t *testing.T) {
 	rng := testkit.Rand(1)
 	drawn := map[string]bool{}
@@ -425,7 +427,7 @@ func TestTrustLikelihoods(t *testing.T) {
 			t.Errorf("%#v: %v, %v", l, r, e)
 		}
 	}
-	drawn[kindOf(Softmax{})] = true // of several latent values: TestSeedsClasses, internal/expect
+	drawn[kindOf(Softmax{})] = true // TestSeedsClasses and package expect check softmax models
 	for _, name := range testkit.DeclaredLikelihoods(t, "../..") {
 		if !drawn[name] {
 			t.Errorf("%s is not among trustLikelihoods", name)
@@ -433,9 +435,10 @@ func TestTrustLikelihoods(t *testing.T) {
 	}
 }
 
-// double is an unevaluated sum hi + lo of two float64, |lo| ≤ ulp(hi)/2: about 32 decimal digits
-// (Dekker 1971; Hida, Li and Bailey 2001). The reference of the trust tests computes in it what
-// cancels in float64: products of rows in raw units, their factors and log-determinants.
+// double is an unevaluated sum hi + lo of two float64 with |lo| ≤ ulp(hi)/2, which has about 32
+// decimal digits (Dekker 1971; Hida, Li and Bailey 2001). The reference of the trust tests uses
+// it for whatever cancels in float64: products of rows in raw units, their factors and
+// log-determinants.
 type double struct{ hi, lo float64 }
 
 func asDouble(x float64) double { return double{x, 0} }
@@ -462,7 +465,7 @@ func (a double) plus(b double) double {
 func (a double) minus(b double) double { return a.plus(b.neg()) }
 
 func (a double) times(b double) double {
-	p := float64(a.hi * b.hi) // not fused with a sum
+	p := float64(a.hi * b.hi) // the compiler must not fuse it with a sum
 	e := math.FMA(a.hi, b.hi, -p) + (a.hi*b.lo + a.lo*b.hi)
 	hi := p + e
 	return double{hi, e - (hi - p)}
@@ -494,7 +497,7 @@ func dotDouble(x, y []double) (sum double) {
 	return sum
 }
 
-// choleskyDouble overwrites the lower triangle of the n×n matrix p by its Cholesky factor, and
+// choleskyDouble overwrites the lower triangle of the n×n matrix p with its Cholesky factor, and
 // reports whether p is positive definite.
 func choleskyDouble(p []double, n int) bool {
 	for i := range n {
@@ -513,7 +516,7 @@ func choleskyDouble(p []double, n int) bool {
 	return true
 }
 
-// forwardDouble overwrites b by C⁻¹b, for a Cholesky factor C.
+// forwardDouble overwrites b with C⁻¹b, given a Cholesky factor C.
 func forwardDouble(c, b []double) {
 	n := len(b)
 	for i := range n {
@@ -521,7 +524,7 @@ func forwardDouble(c, b []double) {
 	}
 }
 
-// backwardDouble overwrites b by C⁻ᵀb.
+// backwardDouble overwrites b with C⁻ᵀb.
 func backwardDouble(c, b []double) {
 	n := len(b)
 	for i := n - 1; i >= 0; i-- {
@@ -540,8 +543,9 @@ func logDetDouble(c []double, n int) (sum float64) {
 	return sum
 }
 
-// factorDouble returns the rows of an n×r matrix A with AAᵀ = k, for the positive semi-definite n×n
-// matrix k, by Cholesky with pivots down to tol times the largest. k is overwritten.
+// factorDouble returns the rows of an n×r matrix A with AAᵀ = k, given a positive semi-definite
+// n×n matrix k. It is a Cholesky factorization with pivots down to tol times the largest pivot.
+// It overwrites k.
 func factorDouble(k []double, n int, tol float64) (a []double, r int) {
 	cols := make([][]double, 0, n)
 	least := 0.0
@@ -583,7 +587,7 @@ func factorDouble(k []double, n int, tol float64) (a []double, r int) {
 	return a, r
 }
 
-// TestDouble compares with math/big at 300 bits.
+// TestDouble compares double with math/big at 300 bits.
 func TestDouble(t *testing.T) {
 	rng := testkit.Rand(3)
 	number := func() (double, *big.Float) {
@@ -615,12 +619,12 @@ func TestDouble(t *testing.T) {
 	}
 }
 
-// The models with local factors have several optima, and no reference: what holds of them is that
-// the ELBO rises, that the numbering of topics and components, the number of workers and a file
-// change nothing, and that all is finite.
+// Models with local factors have several optima and no reference. Their tests check that the ELBO
+// rises and all results are finite. The order of topics and components, the number of workers and
+// a file must not change the results.
 
-// mixedRun runs m in steps of all terms, with so many workers, and returns the trace; ELBOs that
-// fall are errors.
+// mixedRun runs m with the given batch size and number of workers, and returns the result. It
+// reports an error if the ELBO falls.
 func mixedRun(t *testing.T, seed uint64, m Model, batch, workers int) *Result {
 	t.Helper()
 	last := math.Inf(-1)
@@ -650,7 +654,7 @@ func permutedRows(x mat.Matrix, perm []int) *mat.Dense {
 	return y
 }
 
-// sameELBO fails unless the first ELBOs of a and b agree to tol.
+// sameELBO fails the test unless the first ELBOs of a and b agree to tol.
 func sameELBO(t *testing.T, seed uint64, what string, tol float64, a, b *Result) {
 	t.Helper()
 	for i := range min(len(a.Trace), len(b.Trace), 5) {
@@ -661,8 +665,8 @@ func sameELBO(t *testing.T, seed uint64, what string, tol float64, a, b *Result)
 	}
 }
 
-// TestSeedsLDA fits random corpora, with empty documents, documents twice, counts to 1e6, and more
-// topics than documents.
+// TestSeedsLDA fits random corpora. Some have empty documents, repeated documents, counts up to
+// 1e6, or more topics than documents.
 func TestSeedsLDA(t *testing.T) {
 	t.Parallel()
 	for seed := range testkit.Seeds(24) {
@@ -723,13 +727,13 @@ func TestSeedsLDA(t *testing.T) {
 		}
 		opt.Topics = permutedRows(start, rng.Perm(k))
 		_, other := run(opt, 1)
-		// a document has several optima, between which rounding may choose
+		// a document may have several optima, and rounding may choose between them
 		sameELBO(t, seed, "permuted topics", 1e-4, res, other)
 	}
 }
 
-// TestSeedsMixture fits random rows, in columns of any units, with rows twice, and with up to as
-// many components as rows.
+// TestSeedsMixture fits random rows whose columns have any units. Some problems have repeated
+// rows, or as many components as rows.
 func TestSeedsMixture(t *testing.T) {
 	t.Parallel()
 	for seed := range testkit.Seeds(80) {
@@ -788,7 +792,7 @@ func TestSeedsMixture(t *testing.T) {
 		}
 		opt.Start = mat.DenseCopyOf(permutedRows(start.T(), rng.Perm(k)).T())
 		_, other := run(opt, 1)
-		// rounding that iterations multiply
+		// iterations amplify rounding
 		sameELBO(t, seed, "permuted components", 1e-7, res, other)
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// trustOutcome is the flag of one likelihood.
+// trustOutcome restricts TestSeedsOutcomes to one likelihood.
 var trustOutcome = flag.String("outcome", "",
 	"the one likelihood that TestSeedsOutcomes fits, such as Weibull")
 
-// outcomeLikelihoods are those whose random problems have seeds of their own, so that the seeds of
-// the others stay what they are.
+// outcomeLikelihoods returns the likelihoods of TestSeedsOutcomes. They have their own seeds, so
+// that the problems of TestSeeds do not change.
 func outcomeLikelihoods(rng *rand.Rand) []Likelihood {
 	zero := 0.01 + 0.9*rng.Float64()
 	shape := 0.0
@@ -34,7 +34,7 @@ func outcomeLikelihoods(rng *rand.Rand) []Likelihood {
 	}
 }
 
-// randomOutcome is randomResponse of these.
+// randomOutcome draws a response like randomResponse, for the likelihoods of outcomeLikelihoods.
 func randomOutcome(rng *rand.Rand, l Likelihood, eta float64, poisson func(rate float64) float64) (
 	y float64, ok bool) {
 	eta = math.Max(-30, math.Min(13.8, eta))
@@ -64,7 +64,7 @@ func randomOutcome(rng *rand.Rand, l Likelihood, eta float64, poisson func(rate 
 		return math.Max(1e-9, math.Min(1-1e-9, 1/(1+math.Exp(-x)))), true
 	case BetaBinomial:
 		n := l.Trials
-		if chance(rng, 0.5) { // a row of its own number
+		if chance(rng, 0.5) { // the row has its own number of trials
 			n = math.Ceil(logUniform(rng, 0, 2.5))
 		}
 		p := 1 / (1 + math.Exp(-eta-2*rng.NormFloat64()/math.Sqrt(l.Precision+0.5)))
@@ -80,7 +80,8 @@ func randomOutcome(rng *rand.Rand, l Likelihood, eta float64, poisson func(rate 
 	return 0, false
 }
 
-// refChain returns the derivatives of f(g(η)) from those of f at g(η) and of g.
+// refChain returns the derivatives of f(g(η)), given the derivatives of f at g(η) and the
+// derivatives of g at η.
 func refChain(f, g [5]float64) [5]float64 {
 	a, b, c, d := g[1], g[2], g[3], g[4]
 	return [5]float64{
@@ -111,7 +112,7 @@ func refSigma(x float64) (sigma, softplus [5]float64) {
 	return sigma, [5]float64{f, sigma[0], sigma[1], sigma[2], sigma[3]}
 }
 
-// refRate returns R(η) with P(Y = 0|η) = e^{−R}, of counts with the given shape.
+// refRate returns R(η) with P(Y = 0|η) = e^{−R} for counts with the given shape.
 func refRate(shape, eta float64) [5]float64 {
 	if shape == 0 {
 		r := math.Exp(eta)
@@ -121,7 +122,7 @@ func refRate(shape, eta float64) [5]float64 {
 	return refAdd([]float64{shape}, s)
 }
 
-// refTruncated returns −log(1 − e^{−R}): −log R and what is a power series in R.
+// refTruncated returns −log(1 − e^{−R}), which is the sum of −log R and a power series in R.
 func refTruncated(shape, eta float64) [5]float64 {
 	r := refRate(shape, eta)
 	if r[0] > 700 {
@@ -152,7 +153,7 @@ func refTruncated(shape, eta float64) [5]float64 {
 	switch {
 	case shape == 0:
 		return refAdd([]float64{1, -1}, series, [5]float64{eta, 1})
-	case x < 1e-3: // log log(1+x) as a series
+	case x < 1e-3: // series of log log(1+x)
 		rest := [5]float64{eta, 1}
 		for j, c := range []float64{-1. / 2, 5. / 24, -1. / 8, 251. / 2880, -19. / 288} {
 			t := c * math.Pow(x, float64(j+1))
@@ -168,7 +169,8 @@ func refTruncated(shape, eta float64) [5]float64 {
 		-2 * u * u * u, 6 * u * u * u * u}, r))
 }
 
-// refLogGamma returns log Γ(x) and four derivatives, by recurrence and Stirling's series.
+// refLogGamma returns log Γ(x) and its first four derivatives by recurrence and Stirling's
+// series.
 func refLogGamma(x float64) (g [5]float64) {
 	g[0], _ = math.Lgamma(x)
 	for ; x < 20; x++ {
@@ -193,7 +195,8 @@ func refLogGamma(x float64) (g [5]float64) {
 	return g
 }
 
-// refRise returns log Γ(k+a) − log Γ(a), a = φσ(η), and for k < 0 that of −log Γ(a).
+// refRise returns log Γ(k+a) − log Γ(a) with a = φσ(η), and its derivatives. For k < 0 it returns
+// −log Γ(a) and its derivatives.
 func refRise(k, phi, eta float64) [5]float64 {
 	if k == 0 {
 		return [5]float64{}
@@ -209,13 +212,13 @@ func refRise(k, phi, eta float64) [5]float64 {
 	return refAdd([]float64{1, -1, 1}, first, one, refChain(refLogGamma(k+a[0]), a))
 }
 
-// refMirror makes derivatives in η of those in −η.
+// refMirror turns derivatives in −η into derivatives in η.
 func refMirror(x [5]float64) [5]float64 { return [5]float64{x[0], -x[1], x[2], -x[3], x[4]} }
 
-// refStrip returns the expectations of f and four derivatives under N(m, s²) by the trapezoidal
-// rule, for an f that is analytic for |Im η| < d.
+// refStrip returns the expectations of f and its four derivatives under N(m, s²) by the
+// trapezoidal rule. The function f must be analytic for |Im η| < d.
 func refStrip(m, s, d float64, f func(eta float64) [5]float64) (r refMoments) {
-	if s == 0 || s > 100 { // where it would take too many nodes
+	if s == 0 || s > 100 { // the trapezoidal rule would need too many nodes
 		return refQuad(m, s, d, f)
 	}
 	h := math.Min(0.5, 2*math.Pi*d/(38*s))
@@ -236,7 +239,7 @@ func refStrip(m, s, d float64, f func(eta float64) [5]float64) (r refMoments) {
 	return r
 }
 
-// refOutcome is refExpect of outcomeLikelihoods.
+// refOutcome is like refExpect, for the likelihoods of outcomeLikelihoods.
 func refOutcome(l Likelihood, y, m, v float64) (r refMoments, ok bool) {
 	s := math.Sqrt(v)
 	or := func(x, d float64) float64 {
@@ -273,7 +276,7 @@ func refOutcome(l Likelihood, y, m, v float64) (r refMoments, ok bool) {
 			}
 			return refChain([5]float64{f, -w, c, -c * (1 - 2*w), c * (1 - 6*c)}, rate)
 		}
-		// The nearest zeros of p(0|η) have R = log((1−π)/π) ± iπ.
+		// The zeros of p(0|η) nearest to the real axis have R = log((1−π)/π) ± iπ.
 		return refStrip(m, s, math.Min(0.75, 0.5*math.Atan2(math.Pi, math.Log((1-pi)/pi))), at),
 			true
 	case Hurdle:
@@ -348,7 +351,7 @@ func refOutcome(l Likelihood, y, m, v float64) (r refMoments, ok bool) {
 	return r, false
 }
 
-// judgeOutcome is judgeSeed of a likelihood of outcomeLikelihoods.
+// judgeOutcome is like judgeSeed, for the likelihoods of outcomeLikelihoods.
 func judgeOutcome(seed uint64) *verdict {
 	rng := rand.New(rand.NewPCG(seed, 34))
 	all := outcomeLikelihoods(rng)
@@ -360,7 +363,8 @@ func judgeOutcome(seed uint64) *verdict {
 	return judge(seed, rng, s, randomProblemOf(rng, lik))
 }
 
-// TestSeedsOutcomes is TestSeeds of zero-inflated counts, durations and proportions:
+// TestSeedsOutcomes fits random problems like TestSeeds, with zero-inflated counts, durations and
+// proportions:
 //
 //	go test ./internal/trust -run SeedsOutcomes -seeds 12000
 //	go test ./internal/trust -run SeedsOutcomes -seeds 12000 -outcome Weibull

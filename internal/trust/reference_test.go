@@ -14,18 +14,19 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// refProblem is a model by sites in whitened coordinates: z ~ N(0, I) in R^r, and terms w_n log
-// p(y_n|o_n + a_nᵀz + ε_n), ε_n ~ N(0, c_n). Every model with a Gaussian prior of its latent values
-// has this form: a GLM with a_n = LᵀX_n, LLᵀ the prior covariance, a GP with AAᵀ = K.
+// refProblem is a model by sites in whitened coordinates. It has z ~ N(0, I) in R^r, and terms
+// w_n log p(y_n|o_n + a_nᵀz + ε_n) with ε_n ~ N(0, c_n). Every model with a Gaussian prior of its
+// latent values has this form. A GLM with prior covariance LLᵀ has a_n = LᵀX_n, and a GP has AAᵀ
+// = K.
 //
-// The optimum over q(z) = N(μ, V) is sought by Newton steps on the bound in the parameters of the
-// sites,
+// The solver looks for the optimal q(z) = N(μ, V) by Newton steps on the bound in the parameters
+// γ̃ of the sites,
 //
-//	V⁻¹ = P = I + Σ γ̃_n a_na_nᵀ,
+//	V⁻¹ = P = I + Σ γ̃_n a_na_nᵀ.
 //
-// from a few sweeps of exact coordinate ascent over the sites. It is slow, knows nothing of the
-// engines of the package, and does in twice the precision of float64 what cancels. Expectations are
-// those of refExpect, in float64.
+// It starts from a few rounds of exact coordinate ascent over the sites. It is slow and uses no
+// engine of the package, and it computes with twice the precision of float64 whatever cancels.
+// Its expectations come from refExpect, in float64.
 type refProblem struct {
 	lik              Likelihood
 	n, r             int
@@ -33,15 +34,15 @@ type refProblem struct {
 	offset           []double
 	y, weight, extra []float64
 	diagonal         bool // V is diagonal
-	work             int  // done, in operations of some 10 ns
+	work             int  // work so far, in operations of about 10 ns
 }
 
-// refState is a q, with what follows from it.
+// refState holds a q and quantities that follow from it.
 type refState struct {
-	gamma []float64 // γ̃; of a diagonal q nil
+	gamma []float64 // γ̃, or nil if q is diagonal
 	mu    []double
-	sd    []double // of a diagonal q
-	chol  []double // of P, if q is not diagonal
+	sd    []double // standard deviations if q is diagonal
+	chol  []double // Cholesky factor of P if q is not diagonal
 	t     []float64
 	eta   []float64 // o_n + a_nᵀμ
 	v     []float64 // a_nᵀVa_n
@@ -52,28 +53,28 @@ type refState struct {
 
 var errReference = errors.New("the reference has no answer")
 
-// refSolution is the optimum: its ELBO, how much of that is rounding, how far the ELBO of the state
-// may be below the optimum (proved, or the second-order estimate), and the marginals of the terms.
+// refSolution holds the optimum: its ELBO and the rounding error of the ELBO, a bound or
+// second-order estimate of the gap, and the marginals of the terms.
 type refSolution struct {
 	elbo, err, gap float64
 	proved         bool
-	m, v           []float64 // of o_n + a_nᵀz + ε_n
-	// Cholesky factor of I + Σ γ_n a_na_nᵀ: the second derivative in the mean
+	m, v           []float64 // moments of o_n + a_nᵀz + ε_n
+	// curvature is the Cholesky factor of I + Σ γ_n a_na_nᵀ, the second derivative in the mean.
 	curvature []double
 	state     *refState
 	problem   *refProblem
 	steps     int
 }
 
-// refSteps bounds the Newton steps.
+// refSteps is the largest number of Newton steps.
 const refSteps = 100
 
-// refWork is the work after which the reference gives up: some seconds.
+// refWork is the work after which the reference gives up, which takes seconds.
 const refWork = 200e6
 
 func (p *refProblem) spent() bool { return p.work > refWork }
 
-// expectation is that of term n under N(m, v).
+// expectation returns the expectations of term n under N(m, v).
 func (p *refProblem) expectation(n int, m, v float64) refMoments {
 	x := refExpect(p.lik, p.y[n], m, v)
 	p.work += 4 * x.nodes
@@ -90,7 +91,7 @@ func (p *refProblem) concave() bool {
 	return true
 }
 
-// selfConcordant reports whether |ℓ‴| ≤ −ℓ″.
+// selfConcordant reports whether |ℓ‴| ≤ −ℓ″ for the likelihood.
 func (p *refProblem) selfConcordant() bool {
 	switch p.lik.(type) {
 	case StudentT, Laplace, BernoulliProbit, Hurdle, Weibull, LogNormal:
@@ -141,7 +142,7 @@ func (p *refProblem) precision(g []float64) ([]double, bool) {
 	return c, choleskyDouble(c, p.r)
 }
 
-// whiten returns C⁻¹a_n in its rows, rounded, and the squares of their norms.
+// whiten returns the rows C⁻¹a_n, rounded to float64, and their squared norms.
 func (p *refProblem) whiten(c []double) (t, v []float64) {
 	t, v = make([]float64, p.n*p.r), make([]float64, p.n)
 	b := make([]double, p.r)
@@ -156,7 +157,7 @@ func (p *refProblem) whiten(c []double) (t, v []float64) {
 	return t, v
 }
 
-// expect completes s, whose marginal variances are there, given KL + ½|μ|² less ½|μ|².
+// expect completes s, which has its marginal variances. The argument kl is KL − ½|μ|².
 func (p *refProblem) expect(s *refState, kl double) bool {
 	kl = kl.plus(dotDouble(s.mu, s.mu).times(asDouble(0.5)))
 	s.eta, s.x = make([]float64, p.n), make([]refMoments, p.n)
@@ -177,7 +178,7 @@ func (p *refProblem) expect(s *refState, kl double) bool {
 	return !math.IsNaN(f) && !math.IsInf(f, 0)
 }
 
-// at returns the state of full covariance with the given sites and mean.
+// at returns the state with full covariance, the given sites and the given mean.
 func (p *refProblem) at(gamma []float64, mu []double) (*refState, bool) {
 	s := &refState{gamma: gamma, mu: mu}
 	var ok bool
@@ -192,8 +193,8 @@ func (p *refProblem) at(gamma []float64, mu []double) (*refState, bool) {
 	return s, p.expect(s, trace.plus(asDouble(logDetDouble(s.chol, p.r))).times(asDouble(0.5)))
 }
 
-// derivatives returns, of −w_n E log p, the negative first derivative in the mean, the second,
-// third and half the fourth.
+// derivatives returns derivatives of −w_n E log p in the mean: the negative first derivative, the
+// second and third derivatives, and half the fourth derivative.
 func (p *refProblem) derivatives(s *refState) (d1, g, gm, gv []float64) {
 	d1, g, gm, gv = make([]float64, p.n), make([]float64, p.n), make([]float64, p.n),
 		make([]float64, p.n)
@@ -205,7 +206,7 @@ func (p *refProblem) derivatives(s *refState) (d1, g, gm, gv []float64) {
 	return d1, g, gm, gv
 }
 
-// gradient returns δ = μ − Aᵀd1, that of −ELBO in the mean.
+// gradient returns δ = μ − Aᵀd1, the gradient of −ELBO in the mean.
 func (p *refProblem) gradient(mu []double, d1 []float64) []double {
 	d := append([]double(nil), mu...)
 	for n, x := range d1 {
@@ -226,14 +227,14 @@ func (p *refProblem) times(x []double) []float64 {
 	return y
 }
 
-// newton takes a Newton step of −ELBO from s. In coordinates where V is the identity, V' = (I +
-// E)², E = −½Σ ε_n t_nt_nᵀ and μ' = μ + δμ, it solves
+// newton takes a Newton step of −ELBO from s. In coordinates with V = I, let V' = (I + E)² with E
+// = −½Σ ε_n t_nt_nᵀ, and μ' = μ + δμ. It solves
 //
 //	(I + GQ)ε = γ − γ̃ + γ_m∘δη₀,   Q = S∘S,   G = diag γ_v − ½ diag γ_m S' diag γ_m,
 //
-// where S = AVAᵀ, S' that under the precision P' = I + AᵀΓA, γ_m and γ_v are the derivatives of γ =
-// −w E[ℓ″], δη₀ = −AP'⁻¹δ: exact at the optimum, where P = P'. gap is the decrement that remains to
-// second order.
+// with S = AVAᵀ, S' = AP'⁻¹Aᵀ for the precision P' = I + AᵀΓA, the derivatives γ_m and γ_v of γ =
+// −w E[ℓ″], and δη₀ = −AP'⁻¹δ. The step is exact at the optimum, because P = P' there. The result
+// gap is the remaining decrement to second order.
 func (p *refProblem) newton(s *refState) (gamma []float64, mu []double, target []float64,
 	targetMu []double, gap float64, ok bool) {
 	d1, g, gm, gv := p.derivatives(s)
@@ -321,13 +322,13 @@ func (p *refProblem) newton(s *refState) (gamma []float64, mu []double, target [
 	return gamma, mu, g, targetMu, gap, true
 }
 
-// decrement is the distance to the optimum to second order.
+// decrement returns the distance to the optimum in nats, to second order.
 func (p *refProblem) decrement(s *refState) float64 {
 	_, _, _, _, gap, _ := p.newton(s)
 	return gap
 }
 
-// between is the state a share of the way from s to sites and a mean.
+// between returns the state at the fraction share of the way from s to the given sites and mean.
 func (p *refProblem) between(s *refState, gamma []float64, mu []double, share float64) (*refState,
 	bool) {
 	g, m := make([]float64, p.n), make([]double, p.r)
@@ -343,7 +344,7 @@ func (p *refProblem) between(s *refState, gamma []float64, mu []double, share fl
 	return p.at(g, m)
 }
 
-// search halves the step from s to sites and a mean until −ELBO falls.
+// search halves the step from s to the given sites and mean until −ELBO falls.
 func (p *refProblem) search(s *refState, gamma []float64, mu []double, least float64) (*refState,
 	bool) {
 	if gamma == nil {
@@ -357,15 +358,15 @@ func (p *refProblem) search(s *refState, gamma []float64, mu []double, least flo
 	return s, false
 }
 
-// prior is the state to begin with where nothing is known.
+// prior returns the state to start from if nothing is known.
 func (p *refProblem) prior() *refState {
 	s, _ := p.at(make([]float64, p.n), make([]double, p.r))
 	return s
 }
 
-// near returns the state one step of the fixed point away from marginals N(m, v) of o_n + a_nᵀz +
-// ε_n: the minimiser of the model of −ELBO that is linear in the site's parameters there. It is nil
-// where these are of no use.
+// near returns the state that is one step of the fixed point away from the marginals N(m, v) of
+// o_n + a_nᵀz + ε_n. It minimizes a model of −ELBO that is linear in the parameters of the sites.
+// It is nil if the marginals are of no use.
 func (p *refProblem) near(m, v []float64) *refState {
 	g, d1 := make([]float64, p.n), make([]float64, p.n)
 	mu := make([]double, p.r)
@@ -396,16 +397,16 @@ func (p *refProblem) near(m, v []float64) *refState {
 	return nil
 }
 
-// sweep maximises the ELBO over the site of one term after another, the others being what they are:
-// over the marginal (m, s) of the term, under the cavity N(m_c, v_c).
+// sweep maximizes the ELBO over the site of each term in turn while the other sites stay fixed.
+// It optimizes the marginal (m, s) of the term under the cavity N(m_c, v_c).
 func (p *refProblem) sweep(s *refState, times int) *refState {
 	r := p.r
 	gamma := append([]float64(nil), s.gamma...)
 	mu := append([]double(nil), s.mu...)
 	best := s
-	// b_n of a mean that is Aᵀ(b − γ̃η) is not known where the mean is any: the part outside stays
-	// in the prior. Sites begin with b = γ̃η at the mean given, so that nothing moves that need
-	// not.
+	// An arbitrary mean is not of the form Aᵀ(b − γ̃η), so b_n is not known, and the part of the
+	// mean outside that space stays in the prior. The sites begin with b = γ̃η at the given mean,
+	// so that nothing moves without need.
 	b := make([]double, p.n)
 	if s.v == nil {
 		return s
@@ -474,9 +475,9 @@ func (p *refProblem) sweep(s *refState, times int) *refState {
 	return best
 }
 
-// site minimises ((m − m_c)² + s²)/2v_c − log s − w E log p over m and s, by Newton steps or, where
-// better, those of the fixed point, and returns the site of the minimiser in natural parameters
-// about η without offset.
+// site minimizes ((m − m_c)² + s²)/2v_c − log s − w E log p over m and s. It takes Newton steps,
+// or steps of the fixed point if these are better. It returns the site of the minimum in natural
+// parameters of η without offset.
 func (p *refProblem) site(n int, mc, vc, m, v float64) (gamma, b float64, ok bool) {
 	w, o, c := p.weightOf(n), p.offset[n].float(), p.extra[n]
 	s := math.Sqrt(v)
@@ -489,13 +490,13 @@ func (p *refProblem) site(n int, mc, vc, m, v float64) (gamma, b float64, ok boo
 		return x, f
 	}
 	x, f := value(m, s)
-	// Newton's steps on an exponential undo it a factor of e at a time: begin where it is no
-	// more than some thousand times as precise as the marginal.
+	// Newton's steps reduce an exponential by only a factor of e each. So begin at an m where the
+	// exponential is at most a few thousand times as precise as the marginal.
 	for k := 0; k < 400 && (math.IsInf(f, 1) || s*s*w*math.Abs(x.e[2]) > 1e3); k++ {
 		s /= 2
 		x, f = value(m, s)
 	}
-	if math.IsInf(f, 1) { // a mean where nothing overflows
+	if math.IsInf(f, 1) { // find a mean that does not overflow
 		for k := 0; k < 60 && math.IsInf(f, 1); k++ {
 			for _, m = range []float64{mc - math.Ldexp(1, k) - o, mc + math.Ldexp(1, k) - o, -o} {
 				if x, f = value(m, s); !math.IsInf(f, 1) {
@@ -518,7 +519,7 @@ func (p *refProblem) site(n int, mc, vc, m, v float64) (gamma, b float64, ok boo
 		if hmm > 0 {
 			moves = append(moves, [2]float64{-dm / hmm, 1/math.Sqrt(hmm) - s})
 		}
-		// Where e^m rules, those go a unit at a time.
+		// If e^m dominates, Newton's steps have length 1.
 		far := math.Copysign(math.Sqrt(vc)+math.Abs(m-mc), -dm)
 		moves = append(moves, [2]float64{0, -s / 2}, [2]float64{0, s}, [2]float64{-dm * s * s, 0},
 			[2]float64{far, 0})
@@ -562,7 +563,8 @@ func inverseDouble(c []double, r int) []double {
 	return v
 }
 
-// solve returns the optimum; m and v are marginals of o_n + a_nᵀz + ε_n to start from, or nil.
+// solve returns the optimum. It starts from the marginals m and v of o_n + a_nᵀz + ε_n, if they
+// are not nil.
 func (p *refProblem) solve(m, v []float64) (*refSolution, error) {
 	if p.diagonal {
 		return p.solveDiagonal(nil, nil)
@@ -625,16 +627,17 @@ func (p *refProblem) solve(m, v []float64) (*refSolution, error) {
 	return sol, nil
 }
 
-// certificate returns a proved bound on ELBO* − ELBO, where there is one: the least of
+// certificate returns a proved bound on ELBO* − ELBO, if it can prove one. The bound is the
+// smaller of
 //
 //	G0 = ½|δ|² + tr Δ − log|I + Δ|,   Δ = Lᵀ(I + Γ)L − I,
 //
-// which needs that log p is concave, and for |ℓ‴| ≤ −ℓ″ that of self-concordance,
+// which requires that log p is concave, and for |ℓ‴| ≤ −ℓ″ the self-concordance bound
 //
 //	G2 = [(1 − t)log(1 − t) + t]/ρ² + ½D²/(1 − D),
 //
-// λ² = δᵀ(I + Γ)⁻¹δ, ρ² = max v_n, t = λρ, D = ‖Δ‖_F + λ√(ρ²‖I + Δ‖)/(1 − t). Both are for exact
-// expectations.
+// with λ² = δᵀ(I + Γ)⁻¹δ, ρ² = max v_n, t = λρ and D = ‖Δ‖_F + λ√(ρ²‖I + Δ‖)/(1 − t). Both bounds
+// assume exact expectations.
 func (p *refProblem) certificate(s *refState) (float64, bool) {
 	if !p.concave() {
 		return 0, false
@@ -676,9 +679,10 @@ func (p *refProblem) certificate(s *refState) (float64, bool) {
 	return bound, true
 }
 
-// solveDiagonal returns the optimum over q with a diagonal V, by Newton steps in the means and
-// standard deviations s, in which −ELBO is convex: f(m, s) = ½Σ(μ_j² + s_j² − 1) − Σ log s_j − Σ
-// w_n E log p. It begins at mu and sd, or from sweeps of the full covariance where these are nil.
+// solveDiagonal returns the optimum over all q with a diagonal V. It takes Newton steps in the
+// means and standard deviations s, in which −ELBO is convex: f(m, s) = ½Σ(μ_j² + s_j² − 1) − Σ
+// log s_j − Σ w_n E log p. It starts from mu and sd. If these are nil, it starts from coordinate
+// ascent with a full covariance.
 func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 	r := p.r
 	at := func(mu, sd []double) (*refState, bool) {
@@ -760,7 +764,7 @@ func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 		}
 		c := append([]double(nil), h...)
 		p.work += d*d*d/3 + p.n*d*d
-		if !choleskyDouble(c, d) { // not log-concave, or rounding
+		if !choleskyDouble(c, d) { // not log-concave, or rounding errors
 			for i := range d {
 				for j := range d {
 					c[i*d+j] = double{}
@@ -813,9 +817,9 @@ func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 	return sol, nil
 }
 
-// TestTrustReference: the reference finds the evidence of Gaussian noise, in any units and with
-// columns that are multiples of one another, its certificate proves it at once, and it finds the
-// optimum of a Poisson model with zeros and a wide prior.
+// TestTrustReference checks that the reference finds the evidence under Gaussian noise, in any
+// units and with columns that are multiples of each other, and that its certificate proves the
+// optimum at once. It also finds the optimum of a Poisson model with zeros and a wide prior.
 func TestTrustReference(t *testing.T) {
 	t.Parallel()
 	same := func(x float64) float64 { return x }

@@ -25,7 +25,7 @@ import (
 
 // ---- the reference of each subject
 
-// glmReference keeps the weights as coordinates, a_n = x_n∘sd, unless there are many more of them
+// glmReference uses the weights as coordinates, a_n = x_n∘sd, unless there are many more weights
 // than rows.
 func glmReference(diagonal bool) func(*trustProblem, func(float64) float64) (*refProblem, error) {
 	return func(p *trustProblem, jiggle func(float64) float64) (*refProblem, error) {
@@ -56,7 +56,8 @@ func glmReference(diagonal bool) func(*trustProblem, func(float64) float64) (*re
 	}
 }
 
-// refRounding is the least pivot of a covariance matrix of float64, relative to the largest.
+// refRounding is the smallest pivot of a covariance matrix in float64, relative to the largest
+// pivot.
 const refRounding = 0x1p-52
 
 func gpReference(p *trustProblem, jiggle func(float64) float64) (*refProblem, error) {
@@ -88,8 +89,9 @@ func gpReference(p *trustProblem, jiggle func(float64) float64) (*refProblem, er
 	return r, nil
 }
 
-// sparseReference has as coordinates the features of what the model sees whole, k(x, b)/√k(b, b) at
-// the basis of each, and the inducing values of the rest of the kernel.
+// sparseReference uses two kinds of coordinates. The model keeps some terms of the kernel without
+// inducing inputs, and their features k(x, b)/√k(b, b) come first. The inducing values of the
+// other terms follow.
 func sparseReference(p *trustProblem, jiggle func(float64) float64) (*refProblem, error) {
 	g, err := p.sparseGP()
 	if err != nil {
@@ -98,8 +100,8 @@ func sparseReference(p *trustProblem, jiggle func(float64) float64) (*refProblem
 	n, d := p.dims()
 	m, _ := g.Inducing().Dims()
 	rest := Sum{p.kernel}
-	var features [][]double // of each row
-	if g.Rank() > m {       // those of the terms that are seen whole
+	var features [][]double // for each row
+	if g.Rank() > m {       // features of the terms without inducing inputs
 		features = make([][]double, n)
 		row := make([]double, d)
 		for i := range n {
@@ -150,49 +152,49 @@ func sparseReference(p *trustProblem, jiggle func(float64) float64) (*refProblem
 
 // ---- one seed
 
-// fault is what is wrong with a fit.
+// fault describes a fault of a fit.
 type fault struct {
-	kind   string // of the table below
+	kind   string // one of the constants below
 	detail string
-	size   float64 // how bad, to find the worst
+	size   float64 // badness, to find the worst fault
 }
 
-// The kinds of faults. Those of the second group are no violations: nothing better can be had in
-// float64.
+// These are the kinds of faults. The second group holds no violations, because float64 allows no
+// better result.
 const (
 	faultPanic = "panic"
 	faultNaN   = "NaN"
-	faultError = "error"         // of a problem that the reference solves
+	faultError = "error"         // the reference solves the problem
 	faultLimit = "not converged" // at the limit of passes, or stalled
 	faultGap   = "wrong gap"     // converged, with a true gap above 2·Gap + 1e-6
 	faultProof = "false proof"   // a true gap above GapBound + 1e-9
-	faultAbove = "above optimum" // an ELBO that no q has
-	// mean or variance further from the reference than the gap allows
+	faultAbove = "above optimum" // an ELBO that no q reaches
+	// a mean or variance is further from the reference than the gap allows
 	faultMoments   = "wrong moments"
-	faultRelation  = "relation"       // another answer to the same problem in other words
-	faultTime      = "slow"           // above 5 s
+	faultRelation  = "relation"       // another form of the same problem has another result
+	faultTime      = "slow"           // takes longer than 5 s
 	faultUnsolved  = "no reference"   // the reference did not find the optimum either
-	faultUnsettled = "not determined" // the answer changes by as much if the data are rounded
-	// a typed error where the reference has no answer, or it is not determined
+	faultUnsettled = "not determined" // rounding the data changes the result equally much
+	// a typed error for a problem that has no reference or is not determined
 	faultRefused = "refused, rightly"
 )
 
-// trustTime is the time after which a fit is slow.
+// A fit that takes longer than trustTime is slow.
 const trustTime = 5 * time.Second
 
-// trustSlack is the part of a true gap that may go unsaid, in nats.
+// trustSlack is the part of a true gap, in nats, that Gap may miss.
 const trustSlack = 1e-6
 
-// provedSlack is that of a gap that is proved.
+// provedSlack is the part of a true gap, in nats, that GapBound may miss.
 const provedSlack = 1e-9
 
-// verdict is what came of a seed.
+// verdict holds the result of a seed.
 type verdict struct {
 	seed        uint64
 	subject     *subject
 	problem     *trustProblem
 	fits        int
-	elapsed     time.Duration // of the slowest fit
+	elapsed     time.Duration // time of the slowest fit
 	faults      []fault
 	proved      bool
 	steps, work int
@@ -206,9 +208,9 @@ func (v *verdict) String() string {
 	return s
 }
 
-// violations are the faults that no limit of float64 excuses. Times are measured by the clock on
-// the wall, and count where -seeds or -seed ask for them: beside other tests they say more of the
-// machine.
+// violations returns the faults that the limits of float64 do not excuse. Times are wall times.
+// They count only under -seeds or -seed, because they mainly measure the load of the machine if
+// other tests run at the same time.
 func (v *verdict) violations() (all []fault) {
 	for _, f := range v.faults {
 		switch f.kind {
@@ -228,7 +230,7 @@ func (v *verdict) add(kind string, size float64, format string, a ...any) {
 	v.faults = append(v.faults, fault{kind, fmt.Sprintf(format, a...), size})
 }
 
-// run fits p under s, with panics and long runs caught.
+// run fits p as a problem of s. It catches panics and stops long runs.
 func (v *verdict) run(s *subject, p *trustProblem) (f *trustFit, err error) {
 	type answer struct {
 		f      *trustFit
@@ -237,7 +239,7 @@ func (v *verdict) run(s *subject, p *trustProblem) (f *trustFit, err error) {
 	}
 	done := make(chan answer, 1)
 	most := 2 * trustTime
-	// beside other tests the clock says more of the machine
+	// if other tests run at the same time, wall times mainly measure the load of the machine
 	if testkit.GivenSeeds() == 0 && *trustSeed < 0 {
 		most *= 10
 	}
@@ -274,14 +276,14 @@ func (v *verdict) run(s *subject, p *trustProblem) (f *trustFit, err error) {
 	return a.f, a.err
 }
 
-// judgeSeed makes the problem of a seed, fits it, and compares.
+// judgeSeed makes the problem of a seed, fits it, and compares the fit with the reference.
 func judgeSeed(seed uint64) *verdict {
 	rng := rand.New(rand.NewPCG(seed, 12))
 	s := randomSubject(rng)
 	return judge(seed, rng, s, randomProblem(rng))
 }
 
-// randomSubject draws one of subjects by its share.
+// randomSubject draws a subject according to the shares.
 func randomSubject(rng *rand.Rand) *subject {
 	total := 0
 	for _, s := range subjects {
@@ -297,7 +299,8 @@ func randomSubject(rng *rand.Rand) *subject {
 	return s
 }
 
-// judge is judgeSeed of a problem of s.
+// judge completes the problem p for the subject s, fits it, and compares the fit with the
+// reference and with another form of the problem.
 func judge(seed uint64, rng *rand.Rand, s *subject, p *trustProblem) *verdict {
 	if s.generate != nil {
 		s.generate(rng, p)
@@ -343,7 +346,8 @@ func sentinelOf(err error) string {
 	return "untyped"
 }
 
-// solve returns the optimum of the reference, sought from where the fit is, or from the prior.
+// solve returns the optimum of the reference. It starts from the fit, or from the prior if that
+// fails.
 func (v *verdict) solve(s *subject, p *trustProblem, f *trustFit) (sol *refSolution, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -376,7 +380,7 @@ func (v *verdict) solve(s *subject, p *trustProblem, f *trustFit) (sol *refSolut
 	} else {
 		sol, err = ref.solve(m, va)
 	}
-	if err != nil && m != nil && ref.concave() { // otherwise the optimum may be another
+	if err != nil && m != nil && ref.concave() { // otherwise there may be other optima
 		sol, err = ref.solve(nil, nil)
 	}
 	v.work += ref.work
@@ -386,12 +390,12 @@ func (v *verdict) solve(s *subject, p *trustProblem, f *trustFit) (sol *refSolut
 	return sol, err
 }
 
-// trustSpread is how many roundings of the data count as one: sums of some dozens of products are
-// what any method rounds.
+// trustSpread is the number of roundings of the data that count as one, because every method
+// rounds sums of dozens of products.
 const trustSpread = 16
 
-// spread is how far rounding the data moves the answer: the ELBO in nats, and the marginals of the
-// terms in standard deviations.
+// spread returns how far rounding the data moves the result: the ELBO in nats, and the marginals
+// of the terms in standard deviations.
 func (v *verdict) spread(s *subject, p *trustProblem, sol *refSolution) (elbo, z float64) {
 	rng := rand.New(rand.NewPCG(v.seed, 13))
 	for range 2 {
@@ -415,7 +419,8 @@ func (v *verdict) spread(s *subject, p *trustProblem, sol *refSolution) (elbo, z
 	return elbo, z
 }
 
-// compare compares a fit with the reference, whose solution it returns, nil where there is none.
+// compare compares a fit with the reference. It returns the solution of the reference, or nil if
+// there is no solution.
 func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *refSolution {
 	if err != nil && len(v.faults) > 0 {
 		return nil // a panic, or too slow
@@ -516,7 +521,7 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 					sol.err+sol.gap)
 			}
 		}
-		for _, it := range f.result.Trace { // every bound of the run, not the last alone
+		for _, it := range f.result.Trace { // check every bound of the run
 			short, proof := sol.elbo-it.ELBO, it.GapBound+provedSlack+sol.err+finite(it.ELBOErr)
 			if it.Scope == Unproved || !(short > proof) {
 				continue
@@ -543,8 +548,8 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 	if s.below {
 		return sol
 	}
-	// ELBO* − ELBO ≥ ½z² of any mean, z in standard deviations of the full covariance, and about ¼
-	// of the square of the logarithm of a variance.
+	// ELBO* − ELBO ≥ ½z² for any mean, with z in standard deviations of the full covariance, and
+	// about ¼ of the square of the logarithm of a variance.
 	limit := 3*math.Sqrt(2*(2*gap+trustSlack+sol.gap)) + s.loose
 	worst, at := 0.0, ""
 	see := func(z float64, format string, a ...any) {
@@ -590,8 +595,8 @@ func finite(x float64) float64 {
 	return x
 }
 
-// weights returns the moments of the weights of a GLM, nil where the reference does not have them
-// as its coordinates.
+// weights returns the moments of the weights of a GLM, or nil if the weights are not coordinates
+// of the reference.
 func (sol *refSolution) weights(p *trustProblem) (mean, sd, curved []float64) {
 	s := sol.state
 	if p.variance == nil || len(s.mu) != len(p.variance) {
@@ -612,7 +617,7 @@ func (sol *refSolution) weights(p *trustProblem) (mean, sd, curved []float64) {
 	return mean, sd, curved
 }
 
-// relate compares two fits of one problem.
+// relate compares two fits of the same problem in different forms.
 func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trustFit, err error,
 	rows []int, sol *refSolution) {
 	if err != nil {
@@ -626,7 +631,7 @@ func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trust
 		return
 	}
 	if f.result.Status != Converged || s.below || !factsFor(p.lik).LogConcave {
-		return // optima that are not the only ones
+		return // there may be other optima
 	}
 	if g.result.Status != Converged {
 		v.add(faultRelation, 1, "%s: %v at ELBO %.10g, and %.10g", rel.name, g.result.Status,
@@ -668,13 +673,14 @@ func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trust
 
 // ---- all seeds
 
-// knownFailures are the seeds of CI that fail, by cause. A seed that passes fails the test: take it
-// out. Those that take too long are not fitted, unless -seed asks for one.
+// knownFailures lists the seeds of CI that fail, by cause. A listed seed that passes fails the
+// test, so that it is removed from the list. Seeds that take too long are not fitted unless -seed
+// requests them.
 var knownFailures = map[string][]uint64{}
 
 const tooSlow = "more than 5 s"
 
-// known returns why a seed is known to fail, "" where it is not.
+// known returns why a seed is known to fail, or "" if it is not.
 func known(seed uint64) string {
 	for why, seeds := range knownFailures {
 		if slices.Contains(seeds, seed) {
@@ -721,7 +727,8 @@ func TestSeeds(t *testing.T) {
 	t.Log(summary(verdicts))
 }
 
-// judgeAll judges so many seeds, on all cores, and returns what came of those that were fitted.
+// judgeAll judges the given number of seeds on all cores, and returns the verdicts of the seeds
+// that were fitted.
 func judgeAll(n int, judge func(seed uint64) *verdict) []*verdict {
 	verdicts := make([]*verdict, n)
 	var next atomic.Int64
@@ -737,10 +744,10 @@ func judgeAll(n int, judge func(seed uint64) *verdict) []*verdict {
 	return slices.DeleteFunc(verdicts, func(v *verdict) bool { return v == nil || v.fits == 0 })
 }
 
-// TestSeedsMended: seeds beyond those of CI that failed once.
-func TestSeedsMended(t *testing.T) {
+// TestSeedsFixed checks seeds outside the range of CI that once failed.
+func TestSeedsFixed(t *testing.T) {
 	t.Parallel()
-	mended := map[string][]uint64{
+	fixed := map[string][]uint64{
 		"a bound without the rounding of K, or of a mean that is not Ka": {839, 872, 1328,
 			2094, 3360, 3446, 3810, 4127},
 		"a bound by the rows without what the mean gains by V's move": {4395},
@@ -750,7 +757,7 @@ func TestSeedsMended(t *testing.T) {
 		"the end of a run whose ELBO is all error, or no end where it is not": {6407, 7564},
 		"the end of an Objective whose last step brought more than its gap": {10858, 14416,
 			17519},
-		"an absurd state whose step promises nothing":                {2024},
+		"an absurd state whose step predicts no gain":                {2024},
 		"a gap of +Inf where the proof was within the goal":          {8074, 12445},
 		"a mean of raw units without its last digits":                {2438, 16002, 19638},
 		"a mean that moves apart from Ka under counts of 4e5":        {46005451},
@@ -783,7 +790,7 @@ func TestSeedsMended(t *testing.T) {
 			3812, 6270, 10539, 12161, 12905, 13977, 14762},
 		"an Objective whose steps do not get on": {3584, 7616, 10435,
 			12142, 16177, 16263, 22530},
-		"a short step of an Objective that says nothing of its gap":          {8215},
+		"a short step of an Objective that does not report its gap":          {8215},
 		"a gap by curvature that steps learnt elsewhere, under an outlier's": {9277},
 		"a proof after a step of the mean by a V that has lost correlations": {23211, 25208},
 		"a mean that is not Ka, and cannot be but by moving a with it":       {31496},
@@ -794,8 +801,8 @@ func TestSeedsMended(t *testing.T) {
 		"a GP with a Linear kernel in raw units": {741, 1001, 1155,
 			2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	}
-	for i, why := range slices.Sorted(maps.Keys(mended)) {
-		seeds := mended[why]
+	for i, why := range slices.Sorted(maps.Keys(fixed)) {
+		seeds := fixed[why]
 		if testing.Short() && i%2 > 0 {
 			continue
 		}
@@ -810,7 +817,7 @@ func TestSeedsMended(t *testing.T) {
 	}
 }
 
-// summary counts the faults and names the worst of each kind.
+// summary counts the faults and lists the worst of each kind.
 func summary(verdicts []*verdict) string {
 	var b strings.Builder
 	fits, proved := 0, 0

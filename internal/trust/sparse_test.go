@@ -15,9 +15,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// sparseAll are sparse GPs with all rows as inducing inputs, in any units, in memory or through
-// their rows. They have the optimum of the GP: no ELBO is above it, none is further below than its
-// bound says, and none is lost without a word.
+// sparseAll is the subject of sparse GPs with all rows as inducing inputs, in any units, in
+// memory or from an iterator of rows. They have the optimum of the GP. Every ELBO must be below
+// this optimum, by at most its GapBound, and no loss may go unreported.
 var sparseAll = &subject{name: "sparse, all rows", generate: generateSparseAll, fit: fitSparseAll,
 	reference: exactReference,
 	relations: []relation{{name: "as a dense GP", other: func(_ *rand.Rand,
@@ -25,13 +25,13 @@ var sparseAll = &subject{name: "sparse, all rows", generate: generateSparseAll, 
 		return p, "gp", sameRowsOrder(len(p.y))
 	}}}}
 
-// sparseBeside are those whose kernel has a linear trend beside other terms. A dense GP may have no
-// digits for these.
+// sparseBeside is like sparseAll, but the kernels have a linear trend in addition to other terms.
+// A dense GP may have no digits left for these.
 var sparseBeside = &subject{name: "sparse, beside a trend", generate: generateSparseBeside,
 	fit: fitSparseAll, reference: exactReference}
 
-// rawRows gives p up to 200 rows of a few columns, each in a unit of its own, and returns the
-// units.
+// rawRows gives p up to 200 rows with a few columns. Each column has its own unit, and rawRows
+// returns the units.
 func rawRows(rng *rand.Rand, p *trustProblem) (unit []float64) {
 	n, _ := p.dims()
 	if n = min(n, 60); chance(rng, 0.03) {
@@ -60,7 +60,7 @@ func rawRows(rng *rand.Rand, p *trustProblem) (unit []float64) {
 			p.x.Set(i, j, u*(v+shift[j]))
 		}
 	}
-	if chance(rng, 0.1) && n > 1 { // one row of another size
+	if chance(rng, 0.1) && n > 1 { // one row has another size
 		row := p.x.RawRowView(rng.IntN(n))
 		by := logUniform(rng, -4, 4)
 		for j := range row {
@@ -73,7 +73,8 @@ func rawRows(rng *rand.Rand, p *trustProblem) (unit []float64) {
 	return unit
 }
 
-// trend returns a kernel of few features, of weights in units of the columns or all of one scale.
+// trend returns a kernel with few features. The weights are in the units of the columns, or all
+// have the same scale.
 func trend(rng *rand.Rand, unit []float64) Kernel {
 	scale := logUniform(rng, -1, 1)
 	if chance(rng, 0.2) {
@@ -99,7 +100,7 @@ func trend(rng *rand.Rand, unit []float64) Kernel {
 	return Product{constant, Linear{Scales: scales}}
 }
 
-// stationary returns a kernel with lengths in units of the columns.
+// stationary returns a kernel whose length scales are in the units of the columns.
 func stationary(rng *rand.Rand, unit []float64) Kernel {
 	scale, length := logUniform(rng, -0.5, 1), logUniform(rng, -0.5, 1)
 	if chance(rng, 0.15) {
@@ -158,8 +159,8 @@ func fitSparseAll(ctx context.Context, p *trustProblem) (*trustFit, error) {
 	return f.latents(p, m, v), nil
 }
 
-// refTerms appends the features of a row under the terms of k that have any, in twice the digits,
-// and returns the other terms.
+// refTerms appends the features of a row for the terms of k that have features, with twice the
+// digits of float64. It returns the other terms.
 func refTerms(k Kernel, row []double, features *[]double) (rest []Kernel) {
 	switch k := k.(type) {
 	case Sum:
@@ -176,7 +177,7 @@ func refTerms(k Kernel, row []double, features *[]double) (rest []Kernel) {
 			}
 			*features = append(*features, asDouble(s).times(x))
 		}
-	case Product: // of a Constant and a Linear
+	case Product: // a Constant times a Linear
 		var linear []double
 		refTerms(k[1], row, &linear)
 		for _, f := range linear {
@@ -188,8 +189,8 @@ func refTerms(k Kernel, row []double, features *[]double) (rest []Kernel) {
 	return rest
 }
 
-// exactReference is gpReference of a Sum: its features, in twice the digits, beside a factor of the
-// covariance of the rest.
+// exactReference is like gpReference, for a Sum. Its coordinates are the features of the sum,
+// with twice the digits of float64, and a factor of the covariance of the other terms.
 func exactReference(p *trustProblem, jiggle func(float64) float64) (*refProblem, error) {
 	n, d := p.dims()
 	var all []double
@@ -229,20 +230,22 @@ func exactReference(p *trustProblem, jiggle func(float64) float64) (*refProblem,
 	return ref, nil
 }
 
-// goodEnough is the gap in nats at which a fit that goes through its rows takes no further pass.
+// A fit that reads its rows from an iterator takes no further pass if its gap is below goodEnough
+// nats.
 const goodEnough = 1e-2
 
-// knownSparse are the seeds of TestSeedsSparse that fail, with the cause.
+// knownSparse lists the seeds of TestSeedsSparse that fail, with their causes.
 var knownSparse = map[uint64]string{
-	1095: "the dense GP ends at its pass limit, and says so",
-	1465: "few rows of Laplace noise stall near the optimum, and say so",
-	2283: "few rows of Laplace noise in raw units stall, and say so",
-	2323: "one row in raw units stalls far from the optimum, and says so",
+	1095: "the dense GP ends at its pass limit, and reports it",
+	1465: "few rows of Laplace noise stall near the optimum, and report it",
+	2283: "few rows of Laplace noise in raw units stall, and report it",
+	2323: "one row in raw units stalls far from the optimum, and reports it",
 }
 
-// TestSparseFeatureRounding: what rounding of the features does to the ELBO is in ELBOErr. With
-// noise of 1e-7 about a function of size 0.01 that they can follow only in part it was 14 times the
-// proved bound; with a row at 1e4 under a trend it was 1.03 of ELBOErr.
+// TestSparseFeatureRounding checks that ELBOErr contains the effect of rounding the features on
+// the ELBO. With noise of 1e-7 about a function of size 0.01, which the features can follow only
+// in part, the effect was once 14 times the proved bound. With a row at 1e4 under a trend it was
+// 1.03 times ELBOErr.
 func TestSparseFeatureRounding(t *testing.T) {
 	for seed, s := range map[uint64]*subject{66: sparseAll, 1598: sparseBeside} {
 		rng := rand.New(rand.NewPCG(seed, 15))
@@ -252,9 +255,10 @@ func TestSparseFeatureRounding(t *testing.T) {
 	}
 }
 
-// TestSparseShortSteps: a run of steps that are parts of natural steps has no Gap below what is
-// left. Two rows of one label, under a prior of 1e9 standard deviations of a logistic, made Gap
-// 0.02 to 0.07 nats of 1.5.
+// TestSparseShortSteps checks that Gap is at least the true gap in a run whose steps are
+// fractions of natural steps. Two rows with the same label, under a prior of 1e9 standard
+// deviations of a logistic, once had a Gap of 0.02 to 0.07 nats although the true gap was 1.5
+// nats.
 func TestSparseShortSteps(t *testing.T) {
 	x := mat.NewDense(2, 2, []float64{-7.9e6, 1.496e10, 7.9e6, 1.327e10})
 	y, k := []float64{-1, -1}, Sum{Constant{Scale: 90}, Linear{Scale: 0.11}}
@@ -286,8 +290,8 @@ func TestSparseShortSteps(t *testing.T) {
 	}
 }
 
-// TestSparseStalledGap: where rounding of the features ends a run, Gap is no less than what it
-// makes of the ELBO.
+// TestSparseStalledGap checks that Gap is at least ELBOErr if rounding of the features ends a
+// run.
 func TestSparseStalledGap(t *testing.T) {
 	const seed = 1465
 	rng := rand.New(rand.NewPCG(seed, 15))
@@ -302,8 +306,8 @@ func TestSparseStalledGap(t *testing.T) {
 	}
 }
 
-// TestSeedsSparse fits sparse GPs with all rows as inducing inputs, in units of 1e-6 to 1e9, and
-// compares with the GP.
+// TestSeedsSparse fits sparse GPs with all rows as inducing inputs, in units from 1e-6 to 1e9,
+// and compares them with the GP.
 func TestSeedsSparse(t *testing.T) {
 	t.Parallel()
 	one := func(seed uint64) *verdict {
@@ -328,8 +332,8 @@ func TestSeedsSparse(t *testing.T) {
 	verdicts := judgeAll(int(testkit.Seeds(testkit.Longer(160, 60))), one)
 	for _, v := range verdicts {
 		bad := v.violations()
-		// few rows in raw units may take natural steps without an end, near the optimum, which the
-		// status says
+		// few rows in raw units may take natural steps without end near the optimum, and the
+		// status reports it
 		if v.problem.passed {
 			bad = slices.DeleteFunc(bad, func(f fault) bool {
 				return f.kind == faultLimit &&
@@ -349,9 +353,10 @@ func TestSeedsSparse(t *testing.T) {
 	}
 }
 
-// TestGPLinearRaw: a GP with a Linear kernel over raw units, of which K in float64 is one number,
-// is the GLM that it says: at its rows, elsewhere, jointly, saved and loaded, and after blocks or
-// steps of a given size.
+// TestGPLinearRaw checks that a GP with a Linear kernel over raw units agrees with the GLM that
+// it stands for, although all elements of K are equal in float64. The test compares them at the
+// rows, at other rows, jointly, after saving and loading, and after blocks or steps of a given
+// size.
 func TestGPLinearRaw(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 15))

@@ -18,8 +18,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// The trust tests fit random problems, in any units, and compare with a slow reference that shares
-// nothing with the package but the definitions, and with what the same problem says in other words.
+// The trust tests fit random problems in any units. They compare the fits with a slow reference
+// that shares only the definitions with the package, and with fits of the same problem in another
+// form.
 //
 //	go test ./internal/trust -run Seeds                   # 200 problems, 20 under -short
 //	go test ./internal/trust -run Seeds -seeds 20000      # with a summary
@@ -31,52 +32,54 @@ var (
 		"name in subjects")
 )
 
-// subject is one kind of model that the trust tests fit. A new model joins by an entry in subjects.
+// subject is one type of model that the trust tests fit. To test a new model, add an entry to
+// subjects.
 type subject struct {
 	name  string
-	share int // how often it is drawn, relative to the others
-	// generate makes a problem of the subject, given one that is random in all that subjects share.
+	share int // how often it is drawn, relative to other subjects
+	// generate turns a random problem into a problem of the subject.
 	generate func(rng *rand.Rand, p *trustProblem)
-	// fit fits it with the zero Solver.
+	// fit fits the problem with the zero Solver.
 	fit func(ctx context.Context, p *trustProblem) (*trustFit, error)
-	// reference is the problem in whitened coordinates; jiggle changes each number of the data by a
-	// rounding. It is nil where there is none.
+	// reference returns the problem in whitened coordinates, where jiggle rounds each number of
+	// the data. It is nil if the subject has no reference.
 	reference func(p *trustProblem, jiggle func(float64) float64) (*refProblem, error)
-	// loose is how far, in nats and standard deviations, the optimum of the reference is from
-	// what is fitted, for an approximation of it; 0 otherwise.
+	// loose is the distance between the optimum of the reference and the fit, in nats and in
+	// standard deviations, if the reference is an approximation. Otherwise it is 0.
 	loose float64
-	// below says that the reference is only a bound: a family of its own, of fewer parameters.
+	// below is true if the reference is only a bound, because the fit has its own family with
+	// fewer parameters.
 	below     bool
 	relations []relation
 }
 
-// relation says a problem in other words.
+// relation returns another form of a problem.
 type relation struct {
 	name string
-	// prepare makes a problem one to which the relation applies.
+	// prepare changes a problem such that the relation applies.
 	prepare func(rng *rand.Rand, p *trustProblem)
-	// other returns the problem in other words, under which subject it is fitted ("" means
-	// the same), and its row for each row of p, −1 for none.
+	// other returns the other form, the name of its subject ("" means the same subject), and its
+	// row for each row of p, or −1 if it lacks the row.
 	other func(rng *rand.Rand, p *trustProblem) (q *trustProblem, name string, rows []int)
 }
 
-// trustProblem is the data of one problem. A GLM has the weights of x, with prior N(mean,
-// variance); a GP the kernel.
+// trustProblem holds the data of a problem. A GLM has weights for the columns of x, with prior
+// N(mean, variance), and a GP has a kernel.
 type trustProblem struct {
 	lik            Likelihood
 	x              *mat.Dense
 	y              []float64
-	offset, weight []float64 // nil: 0 and 1
+	offset, weight []float64 // nil means 0 and 1
 	mean, variance []float64
 	kernel         Kernel
-	inducing       int  // of a sparse GP
-	passed         bool // which goes through its rows
-	rank           int  // of a low-rank covariance
+	inducing       int  // number of inducing inputs of a sparse GP
+	passed         bool // the sparse GP reads its rows from an iterator
+	rank           int  // rank of a low-rank covariance
 	sparse         bool
-	scales         string // what is unusual about it
+	scales         string // names what is unusual about the problem
 }
 
-// factsFor returns what a likelihood says of itself.
+// factsFor returns the Facts of a likelihood.
 func factsFor(l Likelihood) Facts {
 	if f, ok := l.(Factual); ok {
 		return f.Facts()
@@ -84,7 +87,7 @@ func factsFor(l Likelihood) Facts {
 	return Facts{}
 }
 
-// kindOf returns the name of the type of v.
+// kindOf returns the name of the type of v without its package.
 func kindOf(v any) string { return strings.TrimPrefix(fmt.Sprintf("%T", v), "pgsvi.") }
 
 func (p *trustProblem) dims() (n, d int) { return p.x.Dims() }
@@ -112,7 +115,7 @@ func (p *trustProblem) clone() *trustProblem {
 	return &q
 }
 
-// rows returns the rows of p that have a weight.
+// rows yields the rows of p with positive weights.
 func (p *trustProblem) rows() iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for i := range p.y {
@@ -125,7 +128,7 @@ func (p *trustProblem) rows() iter.Seq2[Row, error] {
 	}
 }
 
-// narrow leaves the first d columns.
+// narrow keeps only the first d columns.
 func (p *trustProblem) narrow(d int) {
 	if n, all := p.dims(); all > d {
 		p.x = mat.DenseCopyOf(p.x.Slice(0, n, 0, d))
@@ -133,7 +136,7 @@ func (p *trustProblem) narrow(d int) {
 	}
 }
 
-// selectRows returns p with the given rows.
+// selectRows returns a problem with the given rows of p.
 func (p *trustProblem) selectRows(rows []int) *trustProblem {
 	q := *p
 	_, d := p.dims()
@@ -170,10 +173,10 @@ func (p *trustProblem) String() string {
 	return s + p.scales
 }
 
-// trustFit is what a fit says.
+// trustFit holds the results of a fit.
 type trustFit struct {
-	result   *Result   // nil for a stream, which has none
-	mean, sd []float64 // of the weights; nil for a GP
+	result   *Result   // nil for a stream
+	mean, sd []float64 // moments of the weights; nil for a GP
 	m, v     []float64 // latent moments at the rows of x, with offsets
 }
 
@@ -186,8 +189,8 @@ func logUniform(rng *rand.Rand, lo, hi float64) float64 {
 
 func chance(rng *rand.Rand, p float64) bool { return rng.Float64() < p }
 
-// randomLikelihood returns one of the likelihoods of the package, with random parameters.
-// TestSeedsComplete finds what is missing here.
+// randomLikelihood returns one of the likelihoods of the package with random parameters.
+// TestTrustLikelihoods fails if a likelihood is missing here.
 func randomLikelihood(rng *rand.Rand) Likelihood {
 	all := trustLikelihoods(rng)
 	return all[rng.IntN(len(all))]
@@ -225,7 +228,7 @@ func trustLikelihoods(rng *rand.Rand) []Likelihood {
 	}
 }
 
-// randomResponse draws y given η, which is first brought to where counts stay below 1e6.
+// randomResponse draws y given η. It limits η such that counts stay below 1e6.
 func randomResponse(rng *rand.Rand, l Likelihood, eta float64) float64 {
 	rate := math.Exp(math.Max(-30, math.Min(13.8, eta)))
 	poisson := func(r float64) float64 {
@@ -275,17 +278,17 @@ func randomResponse(rng *rand.Rand, l Likelihood, eta float64) float64 {
 	if y, ok := randomOutcome(rng, l, eta, poisson); ok {
 		return y
 	}
-	panic(fmt.Sprintf("no responses of %T: say in randomResponse how they are drawn", l))
+	panic(fmt.Sprintf("no responses of %T: add it to randomResponse", l))
 }
 
-// randomProblem returns what all subjects share: a likelihood, rows, a prior and responses, mostly
-// tame, and with each of many kinds of trouble now and then.
+// randomProblem draws a likelihood, rows, a prior and responses, which all subjects share. Most
+// problems are tame, but each of many difficulties occurs now and then.
 func randomProblem(rng *rand.Rand) *trustProblem {
 	return randomProblemOf(rng,
 		randomLikelihood(rng))
 }
 
-// randomProblemOf is randomProblem of a likelihood.
+// randomProblemOf is like randomProblem, for the given likelihood.
 func randomProblemOf(rng *rand.Rand, lik Likelihood) *trustProblem {
 	p := &trustProblem{lik: lik}
 	var scales strings.Builder
@@ -300,7 +303,7 @@ func randomProblemOf(rng *rand.Rand, lik Likelihood) *trustProblem {
 	case chance(rng, 0.1):
 		d = 26 + rng.IntN(15)
 	}
-	unit := make([]float64, d) // of each column
+	unit := make([]float64, d) // unit of each column
 	for j := range unit {
 		unit[j] = 1
 	}
@@ -432,8 +435,8 @@ func randomProblemOf(rng *rand.Rand, lik Likelihood) *trustProblem {
 	return p
 }
 
-// respond draws the responses, of weights whose effects are of order 1 whatever the units, and of a
-// rate up to 1e6.
+// respond draws the responses. The effects of the weights are of order 1 in any units, and rates
+// are at most 1e6.
 func (p *trustProblem) respond(rng *rand.Rand, unit, shift []float64) {
 	n, d := p.dims()
 	effect := logUniform(rng, -0.7, 0.7) / math.Sqrt(float64(d))
@@ -608,7 +611,7 @@ func sameRowsOrder(n int) []int {
 	return rows
 }
 
-// subjects are filled by init, as relations name subjects.
+// subjects lists the models. The function init fills it because relations refer to subjects.
 var subjects []*subject
 
 func init() {
@@ -644,7 +647,7 @@ func init() {
 	}
 }
 
-// generateGP makes a problem of a GP, without weights, offsets or many columns.
+// generateGP turns p into a problem of a GP, without weights, offsets or many columns.
 func generateGP(rng *rand.Rand, p *trustProblem) {
 	n, d := p.dims()
 	n = min(n, 60)
@@ -706,7 +709,7 @@ func (p *trustProblem) matrix() mat.Matrix {
 	return p.x
 }
 
-// glm returns the GLM of p, with the prior as the plainest option that says it.
+// glm returns the GLM of p. It sets the prior by the simplest option that can describe it.
 func (p *trustProblem) glm(cov Covariance) (*GLM, error) {
 	opt := &GLMOptions{Offset: p.offset, Weights: p.weight, Covariance: cov, Rank: p.rank}
 	v := p.variance[0]
@@ -725,7 +728,7 @@ func (p *trustProblem) glm(cov Covariance) (*GLM, error) {
 	return NewGLM(p.matrix(), p.y, p.lik, opt)
 }
 
-// latents adds the offsets to latent moments at the rows.
+// latents stores the latent moments at the rows, with offsets added to the means.
 func (f *trustFit) latents(p *trustProblem, m, v []float64) *trustFit {
 	f.m, f.v = m, v
 	for i := range m {
@@ -842,9 +845,10 @@ func fitTrustSparse(ctx context.Context, p *trustProblem) (*trustFit, error) {
 	return f.latents(p, m, v), nil
 }
 
-// TestGLMDiagonalFlat: the Gap of a diagonal V counts what the conjugate gradients have left. Rows
-// of weights from 1e-6 to 1e6 under a likelihood with a kink determine some directions to 1e-5 and
-// leave others to the prior; the preconditioner is far above the curvature along these.
+// TestGLMDiagonalFlat checks that the Gap of a diagonal V includes the error of the conjugate
+// gradients. Rows with weights from 1e-6 to 1e6 under a likelihood with a kink determine some
+// directions to 1e-5 and leave others to the prior. The preconditioner is far above the curvature
+// along the other directions.
 func TestGLMDiagonalFlat(t *testing.T) {
 	t.Parallel()
 	for seed := range testkit.Shorter[uint64](60, 30) {

@@ -13,22 +13,22 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// mostMoved is the part of random updates or removals of posteriors without their rows, one in so
-// many, that may be a standard deviation or more from a fit. Of a thousand problems it is one in 14
-// of updates, and one in 11 of removals.
+// mostMoved limits the random updates or removals of posteriors without their rows that may be a
+// standard deviation or more away from a fit, to one in mostMoved. In a thousand problems it was
+// one in 14 for updates and one in 11 for removals.
 const mostMoved = 8
 
-// movedRows counts how far updates, or removals, of random problems are from a fit.
+// movedRows counts how far updates or removals of random problems are from a fit.
 type movedRows struct {
 	what                            string
-	fits                            bool // of all rows
+	fits                            bool // the posteriors hold their rows
 	done, refused, near, far, wrong int
-	other                           int // at another optimum
+	other                           int // number of posteriors at another optimum
 }
 
-// count judges got, which is nil where err is not, by a fit of the same rows: to 1e-6 standard
-// deviations with Gaussian noise, and to one with other likelihoods, for which the order of the
-// rows matters.
+// count compares got with a fit of the same rows, or counts the error err. It allows 1e-6
+// standard deviations with Gaussian noise. Other likelihoods may differ by a standard deviation,
+// because the order of the rows matters.
 func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *GLMPosterior,
 	err error) {
 	t.Helper()
@@ -45,11 +45,11 @@ func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *
 	switch p.lik.(type) {
 	case GaussianNoise:
 		most = 1e-6
-		if c.fits { // of rows in another order, which may be nearly collinear
+		if c.fits { // the rows are in another order and may be nearly collinear
 			most = 1e-4
 		}
 	case StudentT:
-		if c.fits && m > 0.1 { // of which there may be several optima
+		if c.fits && m > 0.1 { // there may be several optima
 			c.other++
 			return
 		}
@@ -72,7 +72,7 @@ func (c *movedRows) String() string {
 		c.done, c.what, c.refused, c.near, c.far, c.wrong, c.other)
 }
 
-// Random posteriors to which rows are added, and from which they are taken, are those of fits of
+// TestUpdateRandom checks that random posteriors with rows added or removed agree with fits of
 // the same rows.
 //
 //	go test ./internal/trust -run UpdateRandom -seeds 1000 -v
@@ -101,7 +101,7 @@ func TestUpdateRandom(t *testing.T) {
 		}
 		all, known := fit(p)
 		left, also := fit(p.selectRows(order[moved:]))
-		if !known || !also { // of which TestSeeds tells
+		if !known || !also { // TestSeeds reports these errors
 			continue
 		}
 		rows := p.selectRows(order[:moved]).rows()
@@ -119,7 +119,7 @@ func TestUpdateRandom(t *testing.T) {
 	}
 	for _, c := range []*movedRows{&updates[0], &removals[0], &updates[1], &removals[1]} {
 		t.Log(c)
-		// a pass over few rows is no fit: by how much it differs is not said
+		// a single pass over few rows may end far from a fit, by an unknown distance
 		if most := c.done / mostMoved; c.wrong > most || c.fits && (c.wrong+c.refused+c.far > 0 ||
 			c.other > 1+c.done/100) {
 			t.Errorf("%v", c)
@@ -127,7 +127,8 @@ func TestUpdateRandom(t *testing.T) {
 	}
 }
 
-// checkSeed fits a random problem of TestSeeds, and returns what is said of the posterior.
+// checkSeed fits a random problem of TestSeeds, and returns the LOO and PSIS checks of the
+// posterior with their errors.
 func checkSeed(seed uint64) (name string, p *trustProblem, l *LOO, loo error, k *PSIS, psis error) {
 	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 13))
 	s := subjects[rng.IntN(len(subjects))]
@@ -191,12 +192,12 @@ func checkSeed(seed uint64) (name string, p *trustProblem, l *LOO, loo error, k 
 	return s.name, p, l, loo, k, psis
 }
 
-// TestCheckSeeds: whatever was fitted, in any units, nothing that is said of it is NaN, and what
-// cannot be said is an error.
+// TestCheckSeeds checks that LOO and PSIS of any fit in any units contain no NaN. If a check is
+// impossible, it must return an error.
 func TestCheckSeeds(t *testing.T) {
 	t.Parallel()
 	seeds, failed := testkit.Shorter(40, 10), 0
-	const few = 848 // two rows, one of them of next to no weight
+	const few = 848 // two rows, one with almost no weight
 	for seed := range uint64(seeds + 1) {
 		if seed == uint64(seeds) {
 			seed = few
@@ -217,7 +218,7 @@ func TestCheckSeeds(t *testing.T) {
 			for i, x := range l.Pointwise {
 				if s := x + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) ||
 					math.IsInf(x, 0) {
-					t.Errorf("seed %d, %s, %v: datum %d has %v ± %v, leverage %v, influence %v",
+					t.Errorf("seed %d, %s, %v: row %d has %v ± %v, leverage %v, influence %v",
 						seed, name, p, i, x, l.PointErr[i], l.Leverage[i], l.Influence[i])
 					break
 				}
@@ -242,8 +243,8 @@ func TestCheckSeeds(t *testing.T) {
 	}
 }
 
-// apart returns the largest difference of the means in standard deviations of q, and of
-// the logarithms of the standard deviations.
+// apart returns the largest difference of the means, in standard deviations of q, and the largest
+// difference of the logarithms of the standard deviations.
 func apart(p, q *GLMPosterior) (mean, sd float64) {
 	m0, s0, m, s := q.Mean(nil), q.SD(nil), p.Mean(nil), p.SD(nil)
 	for j := range m {

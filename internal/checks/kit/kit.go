@@ -1,5 +1,6 @@
-// Package kit has what the tests of several packages below internal/checks need: models and fits of
-// them, by the names that users have. What does not depend on the library is in internal/testkit.
+// Package kit holds helpers for the tests of the packages below internal/checks: models, fits and
+// data that use the public API. Helpers that do not depend on the library are in
+// internal/testkit.
 package kit
 
 import (
@@ -23,11 +24,11 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// Root returns the path of a file of the module, as a package below internal/checks sees it.
+// Root returns the path of a file of the module, relative to a package below internal/checks.
 func Root(path ...string) string { return filepath.Join("../../..", filepath.Join(path...)) }
 
-// StructuredFit fits g and returns what was reached; it must converge with an ELBO that never
-// falls.
+// StructuredFit fits g and returns the posterior and the result. It fails the test unless the fit
+// converges with an ELBO that never falls.
 func StructuredFit(t testing.TB, g *pgsvi.GLM, s *pgsvi.Solver) (*pgsvi.GLMPosterior,
 	*pgsvi.Result) {
 	t.Helper()
@@ -56,7 +57,7 @@ func MustGLM(t testing.TB, x mat.Matrix, y []float64, lik pgsvi.Likelihood,
 	return g
 }
 
-// ToyGP returns a small model with labels that suit the likelihood.
+// ToyGP returns a small model with labels that the likelihood allows.
 func ToyGP(t testing.TB, n int, k pgsvi.Kernel, lik pgsvi.Likelihood, seed uint64) *pgsvi.GP {
 	t.Helper()
 	return ToyGPWith(t, n, k, lik, seed, nil)
@@ -73,7 +74,7 @@ func ToyGPWith(t testing.TB, n int, k pgsvi.Kernel, lik pgsvi.Likelihood, seed u
 	return gp
 }
 
-// LogProbOnly is a user's likelihood: the logit, without anything optional.
+// LogProbOnly is a logit likelihood as a user would write it, with only the method LogProb.
 type LogProbOnly struct{}
 
 func (LogProbOnly) LogProb(y, eta float64) float64 {
@@ -92,7 +93,7 @@ func MustFit(t testing.TB, gp *pgsvi.GP, s *pgsvi.Solver) (*pgsvi.GPPosterior, *
 	return post, res
 }
 
-// SmallCorpus has a document without words and a word without documents.
+// SmallCorpus returns a corpus with an empty document and a word that never occurs.
 func SmallCorpus() *pgsvi.Corpus {
 	return &pgsvi.Corpus{Terms: 5, Docs: []pgsvi.Document{
 		{Words: []int{0, 2}, Counts: []float64{3, 1}},
@@ -110,13 +111,13 @@ func Reached[Q pgsvi.Dist](st pgsvi.State) Q {
 	return q
 }
 
-// ElboOf evaluates a state by hand; a nil rng is one of a fixed seed.
+// ElboOf evaluates the ELBO of a state. If rng is nil, it uses a generator with a fixed seed.
 func ElboOf(st pgsvi.Stepper, rng *rand.Rand) (float64, error) {
 	e, err := st.Evaluate(context.Background(), &pgsvi.Env{Rng: rng})
 	return e.ELBO, err
 }
 
-// FactsOf returns what a likelihood says of itself.
+// FactsOf returns the Facts of a likelihood.
 func FactsOf(l pgsvi.Likelihood) pgsvi.Facts {
 	if f, ok := l.(pgsvi.Factual); ok {
 		return f.Facts()
@@ -135,7 +136,7 @@ func Solve(t *testing.T, s pgsvi.Solver, m pgsvi.Model) *pgsvi.Result {
 
 var ErrUser = errors.New("the disk is full")
 
-// LogisticData is a small data set with labels −1 and +1.
+// LogisticData returns a small data set with labels −1 and +1.
 func LogisticData(seed uint64, n, d int) pgsvi.Sites {
 	rng := testkit.Rand(seed)
 	s := pgsvi.Sites{X: dense.NewRows(n, d), Y: make([]float64, n), Lik: pgsvi.BernoulliLogit{}}
@@ -163,13 +164,14 @@ func AsLogLik(s pgsvi.Sites, grad bool) pgsvi.LogLik {
 	return l
 }
 
-// LoadIris reads the flowers.
+// LoadIris reads the iris data.
 func LoadIris(t testing.TB) (x *mat.Dense, species []float64) {
 	t.Helper()
 	return testkit.ReadCSV(t, testkit.Open(t, Root("testdata", "iris", "iris.csv")))
 }
 
-// SameResumed compares a run of m with one that is saved after so many steps, and loaded.
+// SameResumed compares a run of m with a run that is saved after the given number of steps and
+// loaded.
 func SameResumed(t *testing.T, m pgsvi.Model, steps int, passes float64) {
 	t.Helper()
 	ctx := context.Background()
@@ -228,7 +230,7 @@ func CheckLocalGrad(t *testing.T, m pgsvi.ConjugateModel, g, mu []float64, n int
 	}
 }
 
-// ToyRows are the rows and labels of toyGP.
+// ToyRows returns the rows and labels of ToyGP.
 func ToyRows(n int, lik pgsvi.Likelihood, seed uint64) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
@@ -254,12 +256,12 @@ func ToyRows(n int, lik pgsvi.Likelihood, seed uint64) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// PredictedLogProb is the log probability of y where the latent value is N(m, v).
+// PredictedLogProb returns the log probability of y if the latent value is N(m, v).
 func PredictedLogProb(l pgsvi.Likelihood, y, m, v float64) float64 {
 	return pgsvi.NewPrediction(l, []float64{m}, []float64{v}).LogProb(nil, []float64{y})[0]
 }
 
-// PredictedMoments are the mean and variance of y where the latent value is N(m, v).
+// PredictedMoments returns the mean and variance of y if the latent value is N(m, v).
 func PredictedMoments(l pgsvi.Likelihood, m, v float64) (mean, variance float64, err error) {
 	ms, vs, err := pgsvi.NewPrediction(l, []float64{m}, []float64{v}).Moments(nil, nil)
 	if err != nil {
@@ -268,7 +270,7 @@ func PredictedMoments(l pgsvi.Likelihood, m, v float64) (mean, variance float64,
 	return ms[0], vs[0], nil
 }
 
-// PredictedQuantile is a quantile of y where the latent value is N(m, v).
+// PredictedQuantile returns a quantile of y if the latent value is N(m, v).
 func PredictedQuantile(l pgsvi.Likelihood, prob, m, v float64) (float64, error) {
 	q, err := pgsvi.NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
 	if err != nil {
@@ -277,7 +279,7 @@ func PredictedQuantile(l pgsvi.Likelihood, prob, m, v float64) (float64, error) 
 	return q[0], nil
 }
 
-// Awkward returns p with values that take all the digits that there are.
+// Awkward returns values of the parameters that need all digits of float64.
 func Awkward(params []pgsvi.Param) []float64 {
 	values := make([]float64, len(params))
 	for i, p := range params {
@@ -286,7 +288,7 @@ func Awkward(params []pgsvi.Param) []float64 {
 	return values
 }
 
-// SaveGPs saves and loads posteriors of the GP and the sparse GP of 8 rows.
+// SaveGPs saves and loads posteriors of a GP and a sparse GP with 8 rows.
 func SaveGPs(t *testing.T, name string, k pgsvi.Kernel, lik pgsvi.Likelihood, x *mat.Dense,
 	y []float64) {
 	t.Helper()
@@ -310,7 +312,7 @@ func SaveGPs(t *testing.T, name string, k pgsvi.Kernel, lik pgsvi.Likelihood, x 
 	testkit.SamePredictions(t, "sparse, "+name, sparsePost, pgsvi.Load[*pgsvi.SparseGPPosterior], x, y)
 }
 
-// WithoutRows returns p as Load returns it of a file without its rows.
+// WithoutRows returns p as Load returns it from a file without rows.
 func WithoutRows(t testing.TB, p *pgsvi.GLMPosterior) *pgsvi.GLMPosterior {
 	t.Helper()
 	var file bytes.Buffer
@@ -364,8 +366,8 @@ func UnitRows(d int) *mat.Dense {
 	return x
 }
 
-// PgSVI returns the Solver of PG-SVI as published, for n data: the constant step
-// size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
+// PgSVI returns the Solver of PG-SVI as published, for n observations. It has the constant step
+// size β = betaN/n and reshuffled mini-batches of the given size, and runs for 10 passes.
 func PgSVI(n int, betaN float64, batch int) *pgsvi.Solver {
 	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: batch,
 		MaxPasses: 10}
@@ -446,7 +448,7 @@ func Documents(c *pgsvi.Corpus) iter.Seq2[pgsvi.Document, error] {
 	}
 }
 
-// SavedData are rows with responses that lik can have.
+// SavedData returns random rows with responses that lik allows.
 func SavedData(rows, cols int, lik pgsvi.Likelihood, seed uint64) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	x, y := mat.NewDense(rows, cols, nil), make([]float64, rows)
@@ -467,7 +469,7 @@ func SavedData(rows, cols int, lik pgsvi.Likelihood, seed uint64) (*mat.Dense, [
 	return x, y
 }
 
-// GlmCase is a data set with a known likelihood.
+// GlmCase is a data set with a likelihood.
 type GlmCase struct {
 	Name string
 	X    *mat.Dense
@@ -535,7 +537,8 @@ func FitGLM(t testing.TB, g *pgsvi.GLM, s *pgsvi.Solver) (*pgsvi.GLMPosterior, *
 	return p, res
 }
 
-// TextLabels are rows with features as frequent as the words of a text, and labels of them.
+// TextLabels returns rows with features that are as frequent as the words of a text, and labels
+// for them.
 func TextLabels(n, d int) (*pgsvi.Sparse, []float64) {
 	rng := rand.New(rand.NewPCG(4, 2))
 	zipf := rand.NewZipf(rng, 1.1, 8, uint64(d-1))

@@ -83,9 +83,9 @@ func newRegressions(seed uint64) regressions {
 	return r
 }
 
-// TestConjugateProduct fits mixtures of regressions, whose statistics multiply each other, from
-// equal parts, which are a saddle, and from random starts. No GapBound may be below what another
-// start gains, and no finite Gap far below what the run itself still gains.
+// TestConjugateProduct fits mixtures of regressions, whose statistics multiply each other. It
+// starts from equal parts, which are a saddle, and from random parts. No GapBound may be below
+// the gain of another start, and no finite Gap may be far below what the run itself gains later.
 func TestConjugateProduct(t *testing.T) {
 	t.Parallel()
 	saddles, estimates := 0, 0
@@ -127,7 +127,7 @@ func TestConjugateProduct(t *testing.T) {
 	t.Logf("%d saddles, %d estimates", saddles, estimates)
 }
 
-// crossed is a ConjugateModel that multiplies two means in place of using E[z_0 z_1].
+// crossed is a ConjugateModel that multiplies two means instead of using E[z_0 z_1].
 type crossed struct{}
 
 func (crossed) Len() int { return 1 }
@@ -138,8 +138,8 @@ func (crossed) Local(dst, mu []float64, _ int, weight float64) (float64, error) 
 	return mu[0] * mu[1] / 2, nil
 }
 
-// TestConjugateNotConvex checks that nothing is proved if the values of Local contradict a linear
-// log p, although q has one part.
+// TestConjugateNotConvex checks that a run has no GapBound if the values of Local contradict a
+// linear log p, although q has a single part.
 func TestConjugateNotConvex(t *testing.T) {
 	t.Parallel()
 	init := NewIsotropic(2, 1)

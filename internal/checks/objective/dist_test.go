@@ -32,7 +32,7 @@ func randomMeanField(rng *rand.Rand, d int, c Coordinates) *Gaussian {
 	return testkit.Must(NewMeanField(testkit.Normals(rng, d), v)).In(c)
 }
 
-// testFamily draws members of one family in one of its coordinates.
+// testFamily draws members of a family in one of its coordinates.
 type testFamily struct {
 	name string
 	dim  int
@@ -53,7 +53,7 @@ func testFamilies() []testFamily {
 	return fs
 }
 
-// paramGrad is the gradient with respect to λ of a function of q.
+// paramGrad returns the gradient in λ of a function of q.
 func paramGrad(q Dist, f func(Dist) float64) []float64 {
 	p := q.Clone()
 	return testkit.NumGrad(func(x []float64) float64 {
@@ -64,10 +64,10 @@ func paramGrad(q Dist, f func(Dist) float64) []float64 {
 	}, q.Params(nil))
 }
 
-// meanAt is element i of the mean.
+// meanAt returns element i of the mean.
 func meanAt(q *Gaussian, i int) float64 { return q.Mean(nil)[i] }
 
-// covAt is element (i, j) of the covariance.
+// covAt returns element (i, j) of the covariance.
 func covAt(q *Gaussian, i, j int) float64 { return q.Cov().At(i, j) }
 
 // marginal returns the mean and variance of aᵀz.
@@ -76,10 +76,11 @@ func marginal(q *Gaussian, a []float64) (m, v float64) {
 	return floats.Dot(a, q.Mean(nil)), mat.Inner(x, q.Cov(), x)
 }
 
-// isDiagonal reports whether q stores a diagonal covariance; of one dimension all are full.
+// isDiagonal reports whether q stores a diagonal covariance. In one dimension, all covariances
+// count as full.
 func isDiagonal(q *Gaussian) bool { return q.Dim() > 1 && q.NumParams() == 2*q.Dim() }
 
-// precision returns V⁻¹, as natural parameters hold it.
+// precision returns V⁻¹, computed from the natural parameters.
 func precision(q *Gaussian) *mat.SymDense {
 	d, eta := q.Dim(), q.Natural(nil)
 	p := mat.NewSymDense(d, nil)
@@ -97,7 +98,8 @@ func precision(q *Gaussian) *mat.SymDense {
 	return p
 }
 
-// fromMoments is the gradient in λ of what has the gradients gm in m and gv in the variances.
+// fromMoments returns the gradient in λ of a function with gradient gm in m and gradient gv in
+// the variances.
 func fromMoments(q *Gaussian, gm, gv []float64) []float64 {
 	g, m := slices.Concat(gm, gv), q.Mean(nil)
 	for i := range m {
@@ -117,7 +119,7 @@ func momentsOf(q *Gaussian) []float64 {
 	return x
 }
 
-// dense returns q with a full covariance, in its coordinates.
+// toDense returns q with a full covariance, in the same coordinates.
 func toDense(q *Gaussian) *Gaussian {
 	d := q.Dim()
 	v := mat.NewSymDense(d, nil)
@@ -140,7 +142,7 @@ func oracleNormal(q *Gaussian) *distmv.Normal {
 	return n
 }
 
-// Every way of writing the parameters down leads back to the same distribution.
+// TestParamsRoundTrip checks that all coordinates lead back to the same distribution.
 func TestParamsRoundTrip(t *testing.T) {
 	rng := testkit.Rand(1)
 	for _, f := range testFamilies() {
@@ -173,7 +175,7 @@ func TestParamsRoundTrip(t *testing.T) {
 					1e-13)
 				testkit.CheckNear(t, name+": KL", p.KL(q), 0, 1e-13)
 			}
-			// The parameters mean what the comments say.
+			// The parameters must have the documented meaning.
 			g, m, v := toDense(q), toDense(q).Mean(nil), toDense(q).Cov()
 			var prec mat.Dense
 			if err := prec.Inverse(v); err != nil {
@@ -197,7 +199,7 @@ func TestParamsRoundTrip(t *testing.T) {
 	}
 }
 
-// In changes the coordinates and not the distribution; copies share no memory.
+// TestInAndClone checks that In changes only the coordinates, and that copies share no memory.
 func TestInAndClone(t *testing.T) {
 	rng := testkit.Rand(2)
 	for _, f := range testFamilies() {
@@ -293,7 +295,7 @@ func TestDistConstructors(t *testing.T) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
 		}
 	}
-	// Arguments are copied.
+	// The constructor must copy its arguments.
 	m, v := []float64{1, 2}, []float64{3, 4}
 	q := testkit.Must(NewMeanField(m, v))
 	s := mat.NewSymDense(2, []float64{3, 1, 1, 4})
@@ -306,14 +308,15 @@ func TestDistConstructors(t *testing.T) {
 	}
 }
 
-// A λ that is not valid is refused with the right sentinel and changes nothing.
+// TestInvalidParamsChangeNothing checks that an invalid λ returns an error with the right
+// sentinel and changes nothing.
 func TestInvalidParamsChangeNothing(t *testing.T) {
 	rng := testkit.Rand(3)
 	type set struct {
 		name string
 		f    func([]float64) error
 		p    []float64
-		bad  float64 // makes the last element invalid
+		bad  float64 // invalid value of the last element
 	}
 	for _, f := range testFamilies() {
 		q := f.rand(rng)
@@ -340,7 +343,7 @@ func TestInvalidParamsChangeNothing(t *testing.T) {
 			p[last] = s.bad
 			refused := ErrNotPosDef
 			if s.name == "SetParams" && q.Coordinates() == LogCholesky {
-				refused = ErrNotFinite // any λ is positive definite until it underflows
+				refused = ErrNotFinite // every λ is positive definite until it underflows
 			}
 			check(s.name+" not positive definite", s.f(p), refused)
 			p[last] = math.NaN()
@@ -362,7 +365,7 @@ func TestInvalidParamsChangeNothing(t *testing.T) {
 	}
 }
 
-// Against gonum: log q, KL(q‖p), and q(z) = exp(ηᵀT(z) − A(η)).
+// TestDensity compares log q and KL(q‖p) with gonum, and checks q(z) = exp(ηᵀT(z) − A(η)).
 func TestDensity(t *testing.T) {
 	rng := testkit.Rand(4)
 	for _, f := range testFamilies() {
@@ -372,7 +375,7 @@ func TestDensity(t *testing.T) {
 		testkit.CheckNear(t, f.name+": LogProb", q.LogProb(z), nq.LogProb(z), 1e-12)
 		testkit.CheckNear(t, f.name+": KL", q.KL(p), distmv.KullbackLeibler{}.DistNormal(nq, np),
 			1e-12)
-		stat := make([]float64, 0, q.NumParams()) // T(z): the mean parameters of a point mass
+		stat := make([]float64, 0, q.NumParams()) // T(z), the mean parameters of a point mass
 		stat = append(stat, z...)
 		for i := range z {
 			if isDiagonal(q) {
@@ -388,7 +391,7 @@ func TestDensity(t *testing.T) {
 	}
 }
 
-// ∇A(η) = μ, and ∇_λ log q is the score.
+// TestLogPartitionAndScore checks that ∇A(η) = μ and that ∇_λ log q is the score.
 func TestLogPartitionAndScore(t *testing.T) {
 	rng := testkit.Rand(5)
 	for _, f := range testFamilies() {
@@ -407,14 +410,14 @@ func TestLogPartitionAndScore(t *testing.T) {
 	}
 }
 
-// The chain rules between λ, η, μ and the chart, against differences of one
-// function in each of them.
+// TestGradientCoordinates checks the chain rules between λ, η, μ and the chart against
+// differences of a function.
 func TestGradientCoordinates(t *testing.T) {
 	rng := testkit.Rand(6)
 	for _, f := range testFamilies() {
 		q := f.rand(rng)
 		a := testkit.Normals(rng, f.dim)
-		value := func(q *Gaussian) float64 { // nothing special: smooth in m and V
+		value := func(q *Gaussian) float64 { // any function that is smooth in m and V
 			m, v := marginal(q, a)
 			return math.Sin(m) + 0.3*m*v + 0.1*v*v + q.LogProb(a)
 		}
@@ -446,7 +449,7 @@ func TestGradientCoordinates(t *testing.T) {
 				t.Errorf("%s: %s in place differs", f.name, c.name)
 			}
 		}
-		// The inverses are exact, not only to the accuracy of differences.
+		// The inverses must be exact, and not only as accurate as differences.
 		g := testkit.Normals(rng, q.NumParams())
 		testkit.CheckClose(t, f.name+": FromMeanGrad∘MeanGrad",
 			q.FromMeanGrad(nil, q.MeanGrad(nil, g)), g,
@@ -454,8 +457,8 @@ func TestGradientCoordinates(t *testing.T) {
 	}
 }
 
-// KL between full and diagonal members agrees with that of their full forms;
-// the divergence of q from itself is zero.
+// TestKLMixed checks that the KL between full and diagonal members equals the KL of their full
+// forms, and that the divergence of q from itself is zero.
 func TestKLMixed(t *testing.T) {
 	rng := testkit.Rand(7)
 	for _, d := range []int{1, 3} {
@@ -467,7 +470,8 @@ func TestKLMixed(t *testing.T) {
 	}
 }
 
-// Draws have the moments of q, and −E_q log(q/p) is the KL: both within 4 standard errors.
+// TestRandMonteCarlo checks that draws have the moments of q, and that −E_q log(q/p) is the KL,
+// both within 4 standard errors.
 func TestRandMonteCarlo(t *testing.T) {
 	n := 40000
 	for _, f := range testFamilies() {
@@ -532,8 +536,8 @@ func TestPoint(t *testing.T) {
 	}
 }
 
-// What only reads a distribution may be called concurrently, as a prior shared
-// by several models is.
+// TestDistConcurrentReads calls the methods that only read a distribution concurrently, because
+// several models may share a prior.
 func TestDistConcurrentReads(t *testing.T) {
 	rng := testkit.Rand(9)
 	for _, f := range testFamilies() {
@@ -564,15 +568,15 @@ func TestDistConcurrentReads(t *testing.T) {
 	}
 }
 
-// A state whose mean is huge against its standard deviation, so that V is lost
-// in V + mmᵀ, is still a valid starting point of a closed step.
+// TestFarMean checks that a state is a valid start of a closed step even if its mean is so large
+// that V is lost in V + mmᵀ.
 func TestFarMean(t *testing.T) {
 	for _, c := range []Coordinates{MeanParams, MeanCov} {
 		q := testkit.Must(NewGaussian([]float64{1e9, -1e9},
 			mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(c)
 		p := q.Clone()
 		h := KLTo(NewIsotropic(2, 1))
-		// With g = 0 and β tiny the step is of length zero.
+		// With g = 0 and a tiny β, the step has length zero.
 		if _, err := solveProx(p, make([]float64, 5), h, KL(), q, 1e-300); err != nil {
 			t.Errorf("%v: %v", c, err)
 			continue
@@ -582,7 +586,8 @@ func TestFarMean(t *testing.T) {
 	}
 }
 
-// A diagonal Gaussian takes storage of order d: with a matrix this one would take 8 terabytes.
+// TestDiagonalGaussian checks that a diagonal Gaussian needs memory of order d. A matrix of this
+// size would need 8 terabytes.
 func TestDiagonalGaussian(t *testing.T) {
 	const d = 1 << 20
 	q, p := NewIsotropicMeanField(d, 2), NewIsotropicMeanField(d, 1)

@@ -21,8 +21,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// adaptives are the Adaptive divergences, with a step size at which each moves
-// by a comparable length.
+// adaptives returns the Adaptive divergences, with step sizes at which they move by comparable
+// lengths.
 func adaptives() map[string]struct {
 	d    Adaptive
 	beta float64
@@ -59,8 +59,8 @@ func (b bowl) Grad(_ context.Context, _ *Env, dst []float64, q Dist, _ []int) (f
 	return v, nil
 }
 
-// Three steps of every method on a quadratic against its update rule as published,
-// written out one element and one step at a time.
+// TestAdaptiveUpdates compares three steps of every method on a quadratic with its published
+// update rule, written out element by element.
 func TestAdaptiveUpdates(t *testing.T) {
 	sq := func(x float64) float64 { return x * x }
 	grad := func(c, z float64) float64 { return c * (z - 1) }
@@ -68,7 +68,7 @@ func TestAdaptiveUpdates(t *testing.T) {
 		name string
 		d    Divergence
 		beta float64
-		want func(c, z float64) float64 // z after three steps
+		want func(c, z float64) float64 // returns z after three steps
 	}{
 		{"AdaGrad", AdaGrad(0.01), 0.7, func(c, z float64) float64 {
 			a := grad(c, z)
@@ -134,7 +134,8 @@ func TestAdaptiveUpdates(t *testing.T) {
 	}
 }
 
-// A zero field is its documented default, and another value is not.
+// TestAdaptiveDefaults checks that a zero field is equal to its documented default, and differs
+// from other values.
 func TestAdaptiveDefaults(t *testing.T) {
 	run := func(d Divergence) []float64 {
 		return qOf[Dist](
@@ -161,7 +162,7 @@ func TestAdaptiveDefaults(t *testing.T) {
 	}
 }
 
-// Invalid parameters are errors of Check, NewStepper and Run.
+// TestAdaptiveCheck checks that Check, NewStepper and Run reject invalid parameters.
 func TestAdaptiveCheck(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, d := range []Divergence{
@@ -179,7 +180,7 @@ func TestAdaptiveCheck(t *testing.T) {
 			}
 		}
 	}
-	// Between two distributions they are Euclidean, and pass its check.
+	// Between two distributions, all adaptive divergences are Euclidean and pass its check.
 	for name, a := range adaptives() {
 		if alpha, err := CheckDivergence(a.d, NewPoint([]float64{1, 2}), NewPoint([]float64{0, 5}),
 			NewPoint([]float64{-3, 1})); err != nil || math.Abs(alpha-1) > 1e-9 {
@@ -188,9 +189,9 @@ func TestAdaptiveCheck(t *testing.T) {
 	}
 }
 
-// Every method comes near the optimum of a GP with exact gradients of all data
-// and decreasing steps, in both coordinates and with steps of its own choice; and so
-// do mini-batches, less near.
+// TestAdaptiveGP checks that every method comes close to the optimum of a GP with exact gradients
+// and decreasing steps, in both coordinates and with its own step sizes. With mini-batches it
+// comes less close.
 func TestAdaptiveGP(t *testing.T) {
 	t.Parallel()
 	gp := kit.ToyGPWith(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3,
@@ -238,8 +239,8 @@ func TestAdaptiveGP(t *testing.T) {
 	}
 }
 
-// A GLM runs an Adaptive divergence itself, on Objective.Linearized in
-// log-Cholesky coordinates; a GP, whose state is sites, refuses it at set-up.
+// TestAdaptiveModels checks that a GLM runs an Adaptive divergence on Objective.Linearized in
+// log-Cholesky coordinates. A GP rejects it at set-up, because its state consists of sites.
 func TestAdaptiveModels(t *testing.T) {
 	x, y := testkit.StructuredData(40, 3, 5)
 	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
@@ -280,8 +281,8 @@ func TestAdaptiveModels(t *testing.T) {
 	}
 }
 
-// The same seed gives the same bits for any number of workers, with and without
-// evaluations on the way; another seed does not.
+// TestAdaptiveSameBits checks that a seed gives the same bits for any number of workers, with or
+// without evaluations during the run, and other bits for another seed.
 func TestAdaptiveSameBits(t *testing.T) {
 	gp := kit.ToyGPWith(t, 15, SquaredExp{Scale: 2}, BernoulliLogit{}, 3,
 		&GPOptions{Jitter: 0.01, Estimator: ScoreFunction{Samples: 50}})
@@ -307,7 +308,7 @@ func TestAdaptiveSameBits(t *testing.T) {
 	}
 }
 
-// Resume goes on with the metric that the run has come to.
+// TestAdaptiveResume checks that Resume continues with the metric that the run has reached.
 func TestAdaptiveResume(t *testing.T) {
 	o := Objective[*Point]{F: bowl{0.5, 3}, Init: NewPoint([]float64{4, -1})}
 	s := Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.1), MaxIter: 7,
@@ -323,8 +324,8 @@ func TestAdaptiveResume(t *testing.T) {
 	}
 }
 
-// With h ≠ 0 the step stays the proximal one in the metric of the step: L1 in
-// closed form, and a prior that is not linearised numerically.
+// TestAdaptiveProx checks that a step with h ≠ 0 is proximal in the metric of the step. L1 has a
+// closed form, and a prior that is not linearized needs a numeric step.
 func TestAdaptiveProx(t *testing.T) {
 	f, start := bowl{0.3, 2, 0.9}, []float64{-2, 3, 0.01}
 	o := Objective[*Point]{F: f, H: L1(0.4, 0), Init: NewPoint(start)}
@@ -356,8 +357,8 @@ func TestAdaptiveProx(t *testing.T) {
 	}
 }
 
-// Linearized is the same objective with the same gradient, and its steps with
-// the Euclidean divergence are gradient descent on all of it.
+// TestLinearized checks that Linearized has the same objective and gradient, and that its steps
+// with the Euclidean divergence are gradient descent on the whole objective.
 func TestLinearized(t *testing.T) {
 	p := corpus()[0]
 	for _, c := range allCoordinates {
@@ -395,7 +396,7 @@ func TestLinearized(t *testing.T) {
 		testkit.CheckClose(t, "gradient descent", kit.Reached[*Gaussian](st).Params(nil), want,
 			1e-12)
 	}
-	// What the parts say of q is said at set-up, and a missing part is none.
+	// Errors of the parts appear at set-up, and a missing part counts as zero.
 	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(NewIsotropic(5, 1)), Init: p.prior}
 	if _, err := o.Linearized().NewStepper(context.Background(), nil, nil); !errors.Is(err,
 		ErrShape) {
@@ -412,8 +413,9 @@ func TestLinearized(t *testing.T) {
 	}
 }
 
-// A gradient step in the coordinates Cholesky that would lead past a zero on the
-// diagonal of L is shortened; SetParams refuses such a λ and changes nothing.
+// TestCholeskyCrossesZero takes a gradient step in the coordinates Cholesky that would cross a
+// zero on the diagonal of L, and checks that it is shortened. SetParams must reject such a λ and
+// change nothing.
 func TestCholeskyCrossesZero(t *testing.T) {
 	g := testkit.Must(NewGaussian([]float64{1, 2},
 		mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(
@@ -427,7 +429,7 @@ func TestCholeskyCrossesZero(t *testing.T) {
 			t.Errorf("L_00 = %v: %v, now %v", bad, err, g.Params(nil))
 		}
 	}
-	// f = 50 z² pulls the scale from 1 towards 0: ∂f/∂L = 100 L.
+	// f = 50 z² pulls the scale from 1 to 0, because ∂f/∂L = 100 L.
 	s := Sites{X: [][]float64{{10}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
 	for name, q := range map[string]*Gaussian{"Gaussian": NewIsotropic(1, 1).In(Cholesky),
 		"MeanField": NewIsotropicMeanField(1, 1).In(Cholesky)} {
@@ -437,14 +439,15 @@ func TestCholeskyCrossesZero(t *testing.T) {
 		if _, err := st.Step(context.Background(), nil, nil, 0.015); err != nil {
 			t.Fatal(err)
 		}
-		// 1 − 0.015·100 < 0, 1 − 0.0075·100 = ¼.
+		// The full step fails because 1 − 0.015·100 < 0, and half of it leads to 1 − 0.0075·100 =
+		// ¼.
 		testkit.CheckClose(t, name, kit.Reached[*Gaussian](st).Params(nil), []float64{0, 0.25},
 			1e-12)
 	}
 }
 
-// The terms of GP.Objective are those of Expect with unit rows, for every family
-// and all coordinates; batches are unbiased, and so is the score function.
+// TestSiteSmooth checks that the terms of GP.Objective equal the terms of Expect with unit rows,
+// for every family and all coordinates. Batches and the score function must be unbiased.
 func TestSiteSmooth(t *testing.T) {
 	rng := testkit.Rand(12)
 	const n = 3
@@ -453,7 +456,7 @@ func TestSiteSmooth(t *testing.T) {
 	for i := range x {
 		x[i][i] = 1
 	}
-	// f of a GP with those responses; its kernel is not in it.
+	// smooth returns f of a GP with these responses, which does not depend on the kernel.
 	smooth := func(lik Likelihood, e SiteEstimator) Smooth {
 		gp := testkit.Must(NewGP(mat.NewDense(n, 1, []float64{1, 2, 3}), y, SquaredExp{}, lik,
 			&GPOptions{Estimator: e, Jitter: 0.1}))
@@ -518,7 +521,7 @@ type spiky struct{}
 
 func (spiky) LogProb(_, _ float64) float64 { return math.NaN() }
 
-// A metric of the user's: momentum without a running scale.
+// heavyBall is a metric that a user might write. It has momentum but no running scale.
 type heavyBall struct{ Divergence }
 
 type heavyBallState struct{ v []float64 }
@@ -536,9 +539,10 @@ func (h *heavyBallState) Next(s, g []float64, _ float64) {
 func TestAdaptiveOfTheUser(t *testing.T) {
 	res := kit.Solve(t, Solver{Divergence: heavyBall{Euclidean()}, StepSize: ConstantStep(0.4),
 		MaxIter: 2}, Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})})
-	// g = 1: z = 2 − 0.4; g = 0.6, v = 1.1: z = 1.6 − 0.44.
+	// With g = 1, z = 2 − 0.4. Then g = 0.6 and v = 1.1, so z = 1.6 − 0.44.
 	testkit.CheckClose(t, "heavy ball", qOf[Dist](res).Params(nil), []float64{1.16}, 1e-14)
-	// Steps of its own choice drop a direction that leads uphill for the gradient.
+	// With its own step sizes, the Stepper drops a direction that leads uphill, and uses the
+	// gradient instead.
 	st := testkit.Must(Objective[*Point]{F: bowl{1, 30},
 		Init: NewPoint([]float64{2, -5})}.NewStepper(
 		context.Background(), nil, uphill{Euclidean()}))
@@ -552,7 +556,7 @@ func TestAdaptiveOfTheUser(t *testing.T) {
 	}
 }
 
-// uphill turns every gradient around.
+// uphill reverses every gradient.
 type uphill struct{ Divergence }
 
 func (u uphill) Start(int) Metric { return u }
@@ -564,12 +568,12 @@ func (uphill) Next(s, g []float64, _ float64) {
 	}
 }
 
-// mulLower is the lower triangle of the product, with the same bits for any
+// TestMulLower checks the lower triangle of the product, which must have the same bits for any
 // number of processors.
 func TestMulLower(t *testing.T) {
 	rng := testkit.Rand(14)
 	for _, d := range []int{1, 63, 64, 300} {
-		// the upper triangle of l does not count
+		// the upper triangle of l must not count
 		a, l := testkit.Normals(rng, d*d), testkit.Normals(rng, d*d)
 		got := make([]float64, d*(d+1)/2)
 		dense.MulLower(got, a, l, d)

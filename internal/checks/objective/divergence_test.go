@@ -56,8 +56,9 @@ func testDivergences() map[string]Divergence {
 	}
 }
 
-// Every gradient of a divergence against differences of its value; the value
-// vanishes, with its gradient, for equal arguments and only there.
+// TestDivergenceGradients compares the gradients of all divergences with differences of their
+// values. The value and its gradient must be zero for equal arguments, and the value must be
+// positive for others.
 func TestDivergenceGradients(t *testing.T) {
 	for name := range testDivergences() {
 		rng := testkit.Rand(20)
@@ -67,7 +68,7 @@ func TestDivergenceGradients(t *testing.T) {
 			d := testDivergences()[name]
 			tol := 1e-9
 			if name == "DivergenceFunc" {
-				tol = 1e-8 // the comment promises about ten digits of the value
+				tol = 1e-8 // the value has about ten digits, according to its comment
 			}
 			testkit.CheckClose(t, what, d.Grad(nil, q, q0),
 				paramGrad(q, func(p Dist) float64 { return d.Value(p, q0) }), tol)
@@ -81,7 +82,8 @@ func TestDivergenceGradients(t *testing.T) {
 	}
 }
 
-// KL and KLTo between full and diagonal Gaussians, in all coordinates.
+// TestKLGradientsMixed checks KL and KLTo between full and diagonal Gaussians, in all
+// coordinates.
 func TestKLGradientsMixed(t *testing.T) {
 	rng := testkit.Rand(21)
 	for _, f := range testFamilies() {
@@ -98,8 +100,8 @@ func TestKLGradientsMixed(t *testing.T) {
 	}
 }
 
-// ReverseKL turns KL around, SymKL is the mean of the two, and all three agree
-// to second order.
+// TestKLRelations checks that ReverseKL swaps the arguments of KL, that SymKL is the mean of
+// both, and that all three agree to second order.
 func TestKLRelations(t *testing.T) {
 	rng := testkit.Rand(22)
 	for _, f := range testFamilies() {
@@ -109,7 +111,7 @@ func TestKLRelations(t *testing.T) {
 		testkit.CheckNear(t, f.name+": ReverseKL", b, p.KL(q), 0)
 		testkit.CheckNear(t, f.name+": SymKL", SymKL().Value(q, p), 0.5*(a+b), 1e-15)
 
-		// KL is the Bregman divergence in μ of A*(μ) = ηᵀμ − A(η), ∇A* = η.
+		// KL is the Bregman divergence in μ of A*(μ) = ηᵀμ − A(η), with ∇A* = η.
 		conj := func(q *Gaussian) float64 {
 			return floats.Dot(q.Natural(nil),
 				q.MeanParams(nil)) - q.LogPartition()
@@ -119,7 +121,8 @@ func TestKLRelations(t *testing.T) {
 		testkit.CheckNear(t, f.name+": KL as Bregman", a,
 			conj(q)-conj(p)-floats.Dot(p.Natural(nil), diff), 1e-12)
 
-		// Closer by a factor of 100 in η the relative difference is 100 times less.
+		// If q is closer by a factor of 100 in η, the relative difference falls by a factor of
+		// 100.
 		near := q.Clone().(*Gaussian)
 		differ := func(step float64) float64 {
 			eta := q.Natural(nil)
@@ -153,7 +156,7 @@ func TestNegEntropy(t *testing.T) {
 	}
 }
 
-// saddle is a potential that is convex along each coordinate, and not between them.
+// saddle is a potential that is convex along each coordinate but not along other directions.
 type saddle struct{ quadratic }
 
 func (saddle) Grad(dst, l []float64) []float64 {
@@ -162,7 +165,8 @@ func (saddle) Grad(dst, l []float64) []float64 {
 	return dst
 }
 
-// TestBregmanNotConvex: the set-up says so, and where the potential has no gradient.
+// TestBregmanNotConvex checks that set-up reports a potential that is not convex or has no
+// gradient.
 func TestBregmanNotConvex(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -194,10 +198,10 @@ type noGrad struct{ Divergence }
 
 func (noGrad) Grad(dst []float64, q, _ Dist) []float64 { return Zero().Grad(dst, q) }
 
-// twiceKL means to be another divergence, but has the closed form of KL.
+// twiceKL is meant as another divergence, but it has the closed form of KL.
 type twiceKL struct{ closedKL }
 
-// closedKL is KL, with its closed form.
+// closedKL is KL with its closed form.
 type closedKL interface {
 	Divergence
 	Proxer
@@ -211,8 +215,9 @@ func (twiceKL) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
-// Where D is not strongly monotone in λ, the error says in which coordinates that was tried and in
-// which it holds: KL(q0‖q) is convex in natural parameters, and not in log-Cholesky factors.
+// TestCheckDivergenceNamesCoordinates checks the error for a D that is not strongly monotone in
+// λ. The error must name the coordinates that were tried, and the coordinates in which the
+// condition holds: KL(q0‖q) is convex in natural parameters but not in log-Cholesky factors.
 func TestCheckDivergenceNamesCoordinates(t *testing.T) {
 	away, err := NewMeanField([]float64{30}, []float64{1})
 	if err != nil {
@@ -233,10 +238,10 @@ func TestCheckDivergenceNamesCoordinates(t *testing.T) {
 	for _, c := range []Coordinates{MeanParams, MeanCov, Natural, Cholesky} {
 		alpha, _ := CheckDivergence(ReverseKL(), in(c)...)
 		if holds := alpha > 0; holds != strings.Contains(would, c.String()) {
-			t.Errorf("%v: α = %v, and the error says %q", c, alpha, would)
+			t.Errorf("%v: α = %v, and the error is %q", c, alpha, would)
 		}
 	}
-	// What is negative holds in none.
+	// A negative divergence satisfies the condition in no coordinates.
 	negative := DivergenceFunc(func(q, q0 Dist) float64 { return -Euclidean().Value(q, q0) })
 	if _, err := CheckDivergence(negative, in(MeanParams)...); err == nil ||
 		!strings.Contains(err.Error(), "in no other coordinates") {
@@ -263,8 +268,8 @@ func TestCheckDivergence(t *testing.T) {
 			err)
 	}
 	for _, d := range []Divergence{KL(), ReverseKL(), SymKL(), DivergenceFunc(KL().Value)} {
-		// In mean parameters KL is a Bregman divergence, so A6 holds; the others
-		// must at least have right gradients.
+		// In mean parameters, KL is a Bregman divergence, so A6 holds. The others must at least
+		// have correct gradients.
 		alpha, err := CheckDivergence(d, gaussians...)
 		if err != nil &&
 			(strings.Contains(err.Error(), "Grad") || strings.Contains(err.Error(), "D =")) {

@@ -19,8 +19,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// exactGrad is the gradient of E_q[l] by differences of the exact expectation,
-// which are taken in the parameters and know nothing of gradients.
+// exactGrad returns the gradient of E_q[l] by differences of the exact expectation in the
+// parameters, which need no derivatives.
 func exactGrad(q *Gaussian, l SiteIntegrand) []float64 {
 	return paramGrad(q, func(p Dist) float64 { return exactValue(p.(*Gaussian), l) })
 }
@@ -34,8 +34,8 @@ func exactValue(q *Gaussian, l SiteIntegrand) (v float64) {
 	return v
 }
 
-// Exact and GaussHermite give the gradient of the exact expectation, for every
-// family and all coordinates, on a mini-batch and on all terms.
+// TestDeterministicEstimators checks that Exact and GaussHermite return the gradient of the exact
+// expectation, for every family and all coordinates, on a mini-batch and on all terms.
 func TestDeterministicEstimators(t *testing.T) {
 	rng := testkit.Rand(50)
 	for _, f := range testFamilies() {
@@ -74,8 +74,9 @@ func TestDeterministicEstimators(t *testing.T) {
 	}
 }
 
-// Gauss–Hermite converges to Exact where the standard deviation is small and,
-// as documented, is 1.8e-2 nats off at standard deviation 8 with 20 nodes.
+// TestGaussHermiteError checks that GaussHermite converges to Exact if the standard deviation is
+// small. At a standard deviation of 8 and with 20 nodes, it must be off by 1.8e-2 nats as
+// documented.
 func TestGaussHermiteError(t *testing.T) {
 	at := func(nodes int, sd float64) float64 {
 		var worst float64
@@ -106,8 +107,8 @@ func TestGaussHermiteError(t *testing.T) {
 	}
 }
 
-// noisyEstimators are the sampling estimators with 20 draws each, and the
-// log-likelihoods they apply to.
+// noisyEstimators returns the sampling estimators with 20 draws each, and log-likelihoods that
+// they apply to.
 func noisyEstimators(s Sites) map[string]struct {
 	e Estimator
 	l LogLikelihood
@@ -126,10 +127,10 @@ func noisyEstimators(s Sites) map[string]struct {
 	}
 }
 
-// Each sampling estimator, over 1e5 draws in total, has the exact gradient and
-// value as its mean within 4 standard errors (4.5 for the worst of the many
-// elements), and reports its variance within a quarter. Leave-one-out has
-// less variance than none.
+// TestSamplingEstimators checks that the mean of each sampling estimator over 1e5 draws is the
+// exact gradient and value within 4 standard errors (4.5 for the worst of many elements). The
+// reported variance must be right within a quarter, and Leave-one-out must have a lower variance
+// than no baseline.
 func TestSamplingEstimators(t *testing.T) {
 	t.Parallel()
 	const samples, draws = 20, 60_000
@@ -169,7 +170,7 @@ func TestSamplingEstimators(t *testing.T) {
 				floats.AddScaled(reported, 1/float64(reps), variance)
 				acc.Add(append(append([]float64(nil), g...), v))
 			}
-			acc.Finish() // m2 is now the squared standard error of mean
+			acc.Finish() // m2 now holds the squared standard error of the mean
 			var worst float64
 			for i, w := range append(want, value) {
 				worst = math.Max(worst, math.Abs(mean[i]-w)/math.Sqrt(m2[i]))
@@ -183,14 +184,14 @@ func TestSamplingEstimators(t *testing.T) {
 				variances[name] += empirical
 				factor := 1.25
 				if name == "Quadratic" {
-					factor = 1.6 // fewer repetitions, and the report takes the fit as given
+					factor = 1.6 // fewer repetitions; the report treats the fit as given
 				}
 				if r < empirical/factor || r > empirical*factor {
 					t.Errorf("%s: element %d has variance %.3g, reported as %.3g", what, i,
 						empirical, r)
 				}
 			}
-			// Grad and GradVar are the same estimate.
+			// Grad and GradVar must return the same estimate.
 			a, b := make([]float64, n), make([]float64, n)
 			va, err := c.e.Grad(context.Background(), &Env{Rng: testkit.Rand(55)}, a, nil, q, l)
 			if err != nil {
@@ -203,7 +204,7 @@ func TestSamplingEstimators(t *testing.T) {
 		if a, b := variances["LeaveOneOut"], variances["NoBaseline"]; !(a < 0.5*b) {
 			t.Errorf("%s: variance %.3g with leave-one-out, %.3g without a baseline", f.name, a, b)
 		}
-		// five times the draws
+		// LeaveOneOut has five times as many draws.
 		if a, b := variances["Quadratic"], variances["LeaveOneOut"]/5; !(a < 0.5*b) {
 			t.Errorf("%s: variance %.3g with the quadratic baseline, %.3g with leave-one-out "+
 				"and as many draws", f.name, a, b)
@@ -214,7 +215,8 @@ func TestSamplingEstimators(t *testing.T) {
 	}
 }
 
-// One draw tells nothing of the variance, and must not claim that there is none.
+// TestVarianceOfOneDraw checks the variance of a single draw, which is unknown and must not be
+// reported as zero.
 func TestVarianceOfOneDraw(t *testing.T) {
 	s := kit.LogisticData(56, 3, 1)
 	q := NewIsotropic(1, 1)
@@ -234,7 +236,8 @@ func TestVarianceOfOneDraw(t *testing.T) {
 // anyFamily hides that a distribution is Gaussian.
 type anyFamily struct{ ExpFamily }
 
-// The score function applies to any family, by way of Score alone.
+// TestScoreFunctionAnyFamily checks that the score function works for any family, because it uses
+// only Score.
 func TestScoreFunctionAnyFamily(t *testing.T) {
 	q := randomGaussian(testkit.Rand(57), 2, MeanCov)
 	l := kit.LogisticData(58, 4, 2).Batch(nil)
@@ -252,8 +255,8 @@ func TestScoreFunctionAnyFamily(t *testing.T) {
 	}
 }
 
-// The baseline of each value is the mean of the others, which is unbiased; the
-// mean of all, the near miss, shrinks the gradient by 1 − 1/S.
+// TestLeaveOneOut checks that the baseline of each value is the mean of the other values, which
+// is unbiased. The mean of all values would shrink the gradient by 1 − 1/S.
 func TestLeaveOneOut(t *testing.T) {
 	q := randomMeanField(testkit.Rand(64), 2, MeanParams)
 	l := kit.LogisticData(65, 4, 2).Batch(nil)
@@ -279,8 +282,8 @@ func TestLeaveOneOut(t *testing.T) {
 	testkit.CheckNear(t, "value", value, floats.Sum(v)/n, 1e-14)
 }
 
-// EstimateSites is Grad, one site at a time: with x = 1 and q = N(m, v),
-// ∇_m = D1 and ∇_v = ½ D2, from the same draws where there are any.
+// TestEstimateSites checks that EstimateSites agrees with Grad for each site. With x = 1 and q =
+// N(m, v), ∇_m = D1 and ∇_v = ½ D2, from the same draws if the estimator draws.
 func TestEstimateSites(t *testing.T) {
 	const m, v = 0.4, 1.7
 	q := testkit.Must(NewMeanField([]float64{m}, []float64{v})).In(MeanCov)
@@ -305,7 +308,7 @@ func TestEstimateSites(t *testing.T) {
 	}
 }
 
-// Diagonal and full q give the same gradient where V is diagonal.
+// TestDiagonalIsFull checks that diagonal and full q give the same gradient if V is diagonal.
 func TestDiagonalIsFull(t *testing.T) {
 	rng := testkit.Rand(61)
 	s := kit.LogisticData(62, 5, 3)
@@ -314,7 +317,7 @@ func TestDiagonalIsFull(t *testing.T) {
 		full := toDense(q)
 		for name, p := range noisyEstimators(s) {
 			if name == "Quadratic" {
-				continue // fits the products of draws for the full q only
+				continue // only for the full q it fits products of draws
 			}
 			a, b := make([]float64, 6), make([]float64, 9)
 			va, err := p.e.Grad(context.Background(), &Env{Rng: testkit.Rand(63)}, a, nil, q,
@@ -325,14 +328,14 @@ func TestDiagonalIsFull(t *testing.T) {
 			vb, _ := p.e.Grad(context.Background(), &Env{Rng: testkit.Rand(63)}, b, nil, full,
 				p.l.Batch(nil))
 			diag := []float64{b[0], b[1], b[2], b[3], b[5], b[8]}
-			if c == MeanParams { // ∂/∂m_i at fixed V + mmᵀ sees the off-diagonal elements
+			if c == MeanParams { // ∂/∂m_i at fixed V + mmᵀ depends on the off-diagonal elements
 				m := q.Mean(nil)
 				diag[0] += b[4]*m[1] + b[6]*m[2]
 				diag[1] += b[4]*m[0] + b[7]*m[2]
 				diag[2] += b[6]*m[0] + b[7]*m[1]
 			}
 			if c == Natural {
-				continue // so does every natural parameter
+				continue // every natural parameter depends on them
 			}
 			testkit.CheckClose(t, fmt.Sprintf("%s, %v", name, c), a, diag, 1e-10)
 			testkit.CheckNear(t, name, va, vb, 1e-12)
@@ -340,7 +343,7 @@ func TestDiagonalIsFull(t *testing.T) {
 	}
 }
 
-// document is the log-likelihood of counts of words in proportions of topics, with its gradient.
+// document is the log-likelihood of word counts given topic proportions, with its gradient.
 func document(y []float64, topics [][]float64, dim int) LogLik {
 	word := func(v int, z []float64) (p float64) {
 		for k, b := range topics {
@@ -373,20 +376,21 @@ func document(y []float64, topics [][]float64, dim int) LogLik {
 	}}
 }
 
-// lawless is a problem of one dimension, or of a document, with the optimum of its ELBO.
+// lawless is a problem in one dimension, or of a document, with the optimum of its ELBO.
 type lawless struct {
 	name     string
 	prior    *Exp
-	a, b     float64 // the optimum
+	a, b     float64 // parameters of the optimum
 	elbo     float64
 	l        LogLik
-	score    float64 // noise of a draw at the optimum: by scores with a baseline
+	score    float64 // noise of a draw at the optimum, by scores with a baseline
 	fitted   float64 // with a regression on T
 	implicit float64 // along paths
-	both     float64 // and with the regression
+	both     float64 // along paths, with the regression
 }
 
-// nonconjugate are problems of nonconjugate_1d, of eighteen digits and more by mpmath.
+// nonconjugate returns the problems of nonconjugate_1d, computed by mpmath with eighteen digits
+// or more.
 func nonconjugate() []lawless {
 	const logs = 12.193990113264
 	y := []float64{0.4, 1.3, 2.2, 0.9, 1.6}
@@ -435,8 +439,9 @@ func (p lawless) best(t *testing.T) *Exp {
 	return q
 }
 
-// Quadrature finds the ELBO of the references, which has no slope at their optimum; the nil Solver
-// comes to it with it, without derivatives, and along paths.
+// TestNonconjugate checks that quadrature finds the ELBO of the references, with slope zero at
+// their optimum. The nil Solver must reach the optimum with quadrature, without derivatives, and
+// along paths.
 func TestNonconjugate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -478,7 +483,7 @@ func TestNonconjugate(t *testing.T) {
 					continue
 				}
 				if name == "paths" {
-					near = 4e-3 // its goal for one dimension, twice: it takes 20 draws
+					near = 4e-3 // twice its goal for one dimension, because it takes 20 draws
 				}
 				if loss := p.elbo - res.ELBO; !(math.Abs(loss) <= near) ||
 					res.Status != Converged || !(q.KL(p.best(t)) <= 2*near) {
@@ -493,8 +498,8 @@ func TestNonconjugate(t *testing.T) {
 	}
 }
 
-// The noise of a draw of each estimator at the optimum, in the metric of the Fisher information, is
-// what it has been.
+// TestNoise checks that the noise of a draw has not grown for any estimator. It is measured at
+// the optimum in the metric of the Fisher information.
 func TestNoise(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -509,7 +514,7 @@ func TestNoise(t *testing.T) {
 			t.Errorf("%s, %+v: %d draws, %v", name, e, n, err)
 			return
 		}
-		// 1.4: four standard errors of a χ² of so many repeats.
+		// The factor 1.4 is four standard errors of a χ² with this number of repeats.
 		if v *= float64(n); !(v <= 1.4*want+1e-12) {
 			t.Errorf("%s, %T %+v: noise of a draw %.4g, want %.4g", name, e, e, v, want)
 		}
@@ -531,14 +536,14 @@ func TestNoise(t *testing.T) {
 			t.Errorf("%s: quadrature has noise %v of %d draws, %v", p.name, v, n, err)
 		}
 	}
-	// Conjugate: nothing is left.
+	// A conjugate term leaves no noise.
 	rate := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
 		return 15*math.Log(z[0]) - 6*z[0]
 	}, Grad: func(dst []float64, _ int, z []float64) { dst[0] += 15/z[0] - 6 }}
 	q := testkit.Must(NewGamma(17, 7))
 	noise("a rate", q, rate, ScoreFunction{Samples: 100}, 0)
 	noise("a rate", q, rate, Pathwise{}, 0)
-	// A document of ten topics.
+	// This is a document with ten topics.
 	l, q := tenTopics()
 	if !testkit.IsLong() {
 		repeats = 40
@@ -557,7 +562,7 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// tenTopics is a document of 100 words in ten topics, and a Dirichlet near its optimum.
+// tenTopics returns a document of 100 words in ten topics, and a Dirichlet close to its optimum.
 func tenTopics() (LogLik, *Exp) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	topics, y := make([][]float64, 10), make([]float64, 40)
@@ -581,7 +586,7 @@ func tenTopics() (LogLik, *Exp) {
 		testkit.Must(NewDirichlet([]float64{30, 30, 30, 1, 1, 1, 1, 1, 1, 1}))
 }
 
-// All estimators have the same mean.
+// TestFamilyEstimatorsUnbiased checks that all estimators have the same mean.
 func TestFamilyEstimatorsUnbiased(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -608,7 +613,7 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 			}
 			if v := acc.M2[i] * float64(repeats); !(v <= 2*said[i]+1e-18) ||
 				!(said[i] <= 2.5*v+1e-18) {
-				t.Errorf("%s, %T %+v: element %d has the variance %.4g, and says %.4g", name, e, e,
+				t.Errorf("%s, %T %+v: element %d has variance %.4g, reported as %.4g", name, e, e,
 					i, v, said[i])
 			}
 		}
@@ -644,7 +649,7 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 	check("ten topics", q, l, Pathwise{Samples: 100}, want, 2)
 }
 
-// A Dirichlet of ten parts with gradients.
+// TestTenTopics fits a Dirichlet with ten parts, with gradients.
 func TestTenTopics(t *testing.T) {
 	t.Parallel()
 	l, _ := tenTopics()
@@ -672,12 +677,13 @@ func TestTenTopics(t *testing.T) {
 	}
 }
 
-// A step that has to be cut to stay in the set of natural parameters keeps a tenth of the way to
-// its edge: halves alone may end as close to it as they like.
+// TestStepsKeepOffTheEdge checks a step that is shortened to stay in the set of natural
+// parameters. It must stay away from the edge by a tenth of the distance of its start, because
+// halving alone could end arbitrarily close to the edge.
 func TestStepsKeepOffTheEdge(t *testing.T) {
 	prior := testkit.Must(NewBeta(0.3, 0.3))
 	for name, noise := range map[string]bool{"exact": false, "noisy": true} {
-		// The target is (5.3, −0.2999999), so that half of the way is 5e-8 inside.
+		// The target is (5.3, −0.2999999), so the halfway point is only 5e-8 inside.
 		f := SmoothFunc(1, !noise, func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
 			e := q.(*Exp)
 			c := []float64{-5, 0.5999999}

@@ -31,7 +31,8 @@ func numericProx(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta floa
 	return (&Prox{Grad: g, H: h, D: d, From: q0, Beta: beta}).Numeric(q)
 }
 
-// proxGrad is the gradient of what a proximal step minimises: it vanishes there.
+// proxGrad returns the gradient of the function that a proximal step minimizes. It is zero at the
+// minimum.
 func proxGrad(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64) []float64 {
 	r := h.Grad(nil, q)
 	floats.Add(r, g)
@@ -39,7 +40,8 @@ func proxGrad(q Dist, g []float64, h Convex, d Divergence, q0 Dist, beta float64
 	return r
 }
 
-// nearby returns the distribution a fraction t of the way from q to p, in natural parameters.
+// nearby returns the distribution at the fraction t of the way from q to p, in natural
+// parameters.
 func nearby(q, p *Gaussian, t float64) *Gaussian {
 	eta := q.Natural(nil)
 	floats.Scale(1-t, eta)
@@ -58,8 +60,8 @@ func gradFor(q Dist, h Convex, d Divergence, q0 Dist, beta float64) []float64 {
 	return g
 }
 
-// closedForms lists the table in the comment of Prox, by D and h, with the
-// coordinates in which the step is closed for a Gaussian, full or diagonal.
+// closedForms is the table in the comment of Prox. By D and h, it lists the coordinates in which
+// a Gaussian, full or diagonal, has a closed step.
 var closedForms = map[string][]Coordinates{
 	"Euclidean/Zero": allCoordinates,
 	"Euclidean/L1":   allCoordinates,
@@ -70,11 +72,11 @@ var closedForms = map[string][]Coordinates{
 	"ReverseKL/Zero": {Natural},
 }
 
-// All pairs (h, D) on all families, with a g for which the step is known by
-// its optimality equation. The step is closed exactly where the table says so;
-// there it is the known one, and so is the numeric one within 1e-7. Elsewhere the
-// numeric step is stationary; where the problem is not convex it may have no
-// minimum, and then says so.
+// TestProxTable checks all pairs (h, D) on all families, with a g for which the optimality
+// equation gives the step. The step must be closed exactly if the table lists it. Then the closed
+// step must equal the known step, and the numeric step must be within 1e-7. Otherwise the numeric
+// step must be stationary. If the problem is not convex, it may have no minimum, and the step
+// must report that.
 func TestProxTable(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -88,7 +90,7 @@ func TestProxTable(t *testing.T) {
 				pair := dn + "/" + hn
 				want := slices.Contains(closedForms[pair], q0.Coordinates())
 				if dn == "DivergenceFunc" && f.dim > 1 || hn == "L1" && !want {
-					continue // slow; not smooth
+					continue // slow, or not smooth
 				}
 				for _, beta := range []float64{0.02, 1} {
 					what := fmt.Sprintf("%s, %s, β = %v", f.name, pair, beta)
@@ -137,8 +139,8 @@ func TestProxTable(t *testing.T) {
 	}
 }
 
-// Every row of the table in the comment of Prox is one of closedForms, and
-// the other way round.
+// TestProxTableIsComplete checks that closedForms and the table in the comment of Prox have the
+// same rows.
 func TestProxTableIsComplete(t *testing.T) {
 	src, err := os.ReadFile(kit.Root("divergence_prox.go"))
 	if err != nil {
@@ -162,17 +164,17 @@ func TestProxTableIsComplete(t *testing.T) {
 		}
 	}
 	for pair := range rows {
-		// Diagonal is the metric of AdaGrad and others; TestAdaptiveUpdates has its steps.
+		// TestAdaptiveUpdates checks Diagonal, the metric of AdaGrad and others.
 		if closedForms[pair] == nil && !strings.HasPrefix(pair, "Diagonal/") {
 			t.Errorf("%s is in the comment of Prox, but not tested", pair)
 		}
 	}
 }
 
-// The rows of the table, written out for one dimension.
+// TestProxFormulas checks the rows of the table for one dimension.
 func TestProxFormulas(t *testing.T) {
 	const m, v, mu, pv, beta = 0.7, 0.6, -1.3, 2.5, 0.4
-	const gm, gv = 0.9, 0.35 // with respect to m and v
+	const gm, gv = 0.9, 0.35 // gradients in m and v
 	const r = 1 / (1 + beta)
 	newPrec := r/v + (1-r)*(1/pv+2*gv)
 	for _, c := range []struct {
@@ -205,8 +207,8 @@ func TestProxFormulas(t *testing.T) {
 	}
 }
 
-// The soft threshold satisfies the inclusion −(g + (λ−λ0)/β) ∈ w ∂|λ|, and only
-// the first count elements are thresholded.
+// TestSoftThreshold checks that the soft threshold satisfies the inclusion −(g + (λ−λ0)/β) ∈ w
+// ∂|λ|, and applies only to the first count elements.
 func TestSoftThreshold(t *testing.T) {
 	const beta = 0.5
 	h := L1(0.8, 5)
@@ -239,8 +241,8 @@ func TestSoftThreshold(t *testing.T) {
 	testkit.CheckClose(t, "∇L1", h.Grad(nil, q0), []float64{0.8, -0.8, 0.8, -0.8, 0, 0}, 0)
 }
 
-// β = +Inf leaves the minimiser of gᵀλ + h, whatever q0 was. In natural
-// parameters that problem is not convex.
+// TestProxInfiniteStep checks that β = +Inf leads to the minimum of gᵀλ + h for any q0. In
+// natural parameters this problem is not convex.
 func TestProxInfiniteStep(t *testing.T) {
 	rng := testkit.Rand(32)
 	for _, f := range testFamilies() {
@@ -265,7 +267,7 @@ func TestProxInfiniteStep(t *testing.T) {
 	}
 }
 
-// A diagonal prior is a special case of a full one.
+// TestProxDiagonalPrior checks that a diagonal prior works like the equal full prior.
 func TestProxDiagonalPrior(t *testing.T) {
 	rng := testkit.Rand(34)
 	for _, c := range []Coordinates{MeanParams, MeanCov} {
@@ -283,12 +285,14 @@ func TestProxDiagonalPrior(t *testing.T) {
 	}
 }
 
-// Where the minimiser is not a valid distribution the step is refused and q holds q0.
+// TestProxInvalid checks that a step is refused and q holds q0 if the minimum is not a valid
+// distribution.
 func TestProxInvalid(t *testing.T) {
 	rng := testkit.Rand(36)
 	for _, f := range testFamilies() {
 		q0, prior := f.rand(rng), f.rand(rng)
-		// The gradient −100 V⁻¹ in V, which pulls V⁻¹ far below zero, is 200 η in mean parameters.
+		// The gradient −100 V⁻¹ in V, which pulls V⁻¹ far below zero, is 200 η in mean
+		// parameters.
 		down := q0.Natural(nil)
 		floats.Scale(200, down)
 		down = q0.FromMeanGrad(nil, down)
@@ -327,7 +331,7 @@ func TestProxInvalid(t *testing.T) {
 			}
 		}
 	}
-	// The numeric step from a start where the objective is not finite.
+	// The numeric step starts at a point where the objective is not finite.
 	q0 := randomGaussian(rng, 2, MeanParams)
 	bad := DivergenceFunc(func(q, q0 Dist) float64 { return math.NaN() })
 	q := randomGaussian(rng, 2, MeanParams)
@@ -338,12 +342,12 @@ func TestProxInvalid(t *testing.T) {
 	testkit.CheckClose(t, "NaN divergence: q", momentsOf(q), momentsOf(q0), 0)
 }
 
-// chartless is a Dist that is only a vector of parameters.
+// chartless is a Dist that has only a vector of parameters.
 type chartless struct{ Dist }
 
 func (c chartless) Clone() Dist { return chartless{c.Dist.Clone()} }
 
-// userConvex is a Convex with a closed form of its own.
+// userConvex is a Convex with its own closed form.
 type userConvex struct{ Convex }
 
 func (userConvex) Prox(q Dist, p *Prox) (bool, error) {
@@ -352,8 +356,9 @@ func (userConvex) Prox(q Dist, p *Prox) (bool, error) {
 	return true, q.SetParams(l)
 }
 
-// Without a closed form and without a chart there is no step, and the error at
-// set-up names the pair and the family; either closed form is enough.
+// TestNoProx checks that a pair without a closed form on a family without a chart has no step.
+// The error at set-up must name the pair and the family. A closed form of either D or h is
+// enough.
 func TestNoProx(t *testing.T) {
 	q := chartless{NewPoint([]float64{1, 2})}
 	f := lineFit{{1, 0}, {0, 1}}
@@ -394,8 +399,8 @@ func TestNoProx(t *testing.T) {
 		[]float64{0.5, 1}, 0)
 }
 
-// A conjugate model is solved by one step with r = 0, from anywhere: the
-// posterior of linear regression.
+// TestConjugateInOneStep checks that one step with r = 0 solves a conjugate model from any start.
+// The result is the posterior of linear regression.
 func TestConjugateInOneStep(t *testing.T) {
 	rng := testkit.Rand(37)
 	const n, d, noise = 12, 3, 0.3
@@ -433,8 +438,9 @@ func TestConjugateInOneStep(t *testing.T) {
 	}
 }
 
-// A nil divergence is KL and a nil h Zero: the same closed form, and the same steps of every model.
-func TestRecognised(t *testing.T) {
+// TestRecognized checks that a nil divergence is KL and a nil h is Zero, with the same closed
+// form and the same steps for every model.
+func TestRecognized(t *testing.T) {
 	rng := testkit.Rand(38)
 	q0, prior := randomGaussian(rng, 2, MeanParams), randomGaussian(rng, 2, MeanParams)
 	h := KLTo(prior)
@@ -465,7 +471,7 @@ func TestRecognised(t *testing.T) {
 	if err := numericProx(q0.Clone(), g, l1, Euclidean(), q0, 0.01); err != nil {
 		t.Errorf("%T has a kink: %v", l1, err)
 	}
-	// An adaptive divergence is in another metric, and has not the closed form of Euclidean.
+	// An adaptive divergence has another metric, so the closed form of Euclidean does not apply.
 	for name, a := range adaptives() {
 		if _, ok := a.d.(Proxer); ok {
 			t.Errorf("%s has a closed form outside of a run", name)
@@ -476,7 +482,7 @@ func TestRecognised(t *testing.T) {
 	gp := testkit.Must(NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil))
 	glm := testkit.Must(NewGLM(x, y, BernoulliLogit{}, nil))
 	ctm := testkit.Must(NewCTM(kit.SmallCorpus(), 2, nil))
-	// elbo of m after a short step
+	// elbo returns the ELBO of m after a short step.
 	elbo := func(m Model, d Divergence) float64 {
 		t.Helper()
 		st := testkit.Must(m.NewStepper(context.Background(), nil, d))
@@ -504,7 +510,8 @@ func TestRecognised(t *testing.T) {
 	}
 }
 
-// A Prox without a divergence is an error; one without an h has Zero.
+// TestProxZeroValue checks that a Prox without a divergence is an error, and that a Prox without
+// an h uses Zero.
 func TestProxZeroValue(t *testing.T) {
 	q0 := NewPoint([]float64{1, 2})
 	q := NewPoint([]float64{0, 0})
@@ -526,9 +533,9 @@ func TestProxZeroValue(t *testing.T) {
 	testkit.CheckClose(t, "numeric", q.Params(nil), []float64{0, 1}, 1e-9)
 }
 
-// The step of Euclidean with KLTo in (m, L) for every pair of a full or diagonal
-// q and prior, in many dimensions, and where it leads far: it is stationary, is the
-// numeric step, and for a diagonal q is the formula in the comment of Prox.
+// TestProxCholesky checks the step of Euclidean with KLTo in (m, L) for full and diagonal q and
+// priors, in many dimensions, and for long steps. It must be stationary and equal the numeric
+// step. For a diagonal q it must follow the formula in the comment of Prox.
 func TestProxCholesky(t *testing.T) {
 	rng := testkit.Rand(39)
 	for _, d := range []int{1, 2, 5} {
@@ -568,7 +575,7 @@ func TestProxCholesky(t *testing.T) {
 			}
 		}
 	}
-	// No cancellation where G is large: s = 2/(√(b² + 4c) − b) = 1/|b|.
+	// If G is large, nothing cancels: s = 2/(√(b² + 4c) − b) = 1/|b|.
 	q0 := testkit.Must(NewMeanField(nil, []float64{1})).In(Cholesky)
 	q := q0.Clone()
 	if _, err := solveProx(q, []float64{0, 1e12}, KLTo(q0), Euclidean(), q0, 1); err != nil {
@@ -577,8 +584,8 @@ func TestProxCholesky(t *testing.T) {
 	testkit.CheckNear(t, "large G", 1e12*q.Params(nil)[1], 1, 1e-11)
 }
 
-// Logistic regression with a diagonal q by the proximal gradient method in
-// (m, sd), against the negative ELBOs of an independent program, step by step.
+// TestProxCholeskyTruth runs logistic regression with a diagonal q by the proximal gradient
+// method in (m, sd), and compares each step with the negative ELBOs of an independent program.
 func TestProxCholeskyTruth(t *testing.T) {
 	var truth struct {
 		L        float64     `json:"L"`

@@ -22,13 +22,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// theoryProblem is the logistic regression of theory_prototype.json: N = 20, D = 2, a diagonal q.
+// theoryProblem returns the logistic regression of theory_prototype.json, which has N = 20, D = 2
+// and a diagonal q.
 func theoryProblem() Objective[*Gaussian] {
 	prior := NewIsotropicMeanField(2, 1)
 	return Objective[*Gaussian]{F: Expect(theorySites(), nil), H: KLTo(prior), Init: prior}
 }
 
-// theorySites are the terms of theoryProblem.
+// theorySites returns the terms of theoryProblem.
 func theorySites() Sites {
 	rng := rand.New(rand.NewPCG(11, 12))
 	s := Sites{X: dense.NewRows(20, 2), Y: make([]float64, 20), Lik: BernoulliLogit{}}
@@ -39,7 +40,7 @@ func theorySites() Sites {
 	return s
 }
 
-// certified runs s on m with a Certificate, which must not meet an error.
+// certified runs s on m with a Certificate, which must not report an error.
 func certified(t *testing.T, s Solver, c *Certificate, m Model) *Result {
 	t.Helper()
 	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never(),
@@ -58,7 +59,8 @@ func recorderOrNone(r Recorder) Recorder {
 	return r
 }
 
-// The constants of the prototype, made anew, and its bound of the theorem from its constants.
+// TestCertificateTruth computes the constants of the prototype again, and the bound of the
+// theorem from its constants.
 func TestCertificateTruth(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(testkit.SharedData(t), "../truth/theory_prototype.json"))
 	if err != nil {
@@ -81,7 +83,7 @@ func TestCertificateTruth(t *testing.T) {
 	for name, c := range map[string]struct {
 		d      Divergence
 		in     Coordinates
-		within float64 // relative, of L: numeric steps end where they like
+		within float64 // relative tolerance of L, because numeric steps do not end exactly
 	}{
 		"Euclidean, (m, sd)":         {Euclidean(), Cholesky, 1e-8},
 		"Euclidean, (m, sd), 1.98/L": {Euclidean(), Cholesky, 1e-8},
@@ -110,8 +112,9 @@ func TestCertificateTruth(t *testing.T) {
 	}
 }
 
-// Exact steps on random problems: no step falls by less than is proved of it, and the bounds of
-// Proposition 2 hold after every step, with what the run has gained so far and with the optimum.
+// TestCertificateBounds takes exact steps on random problems. Every step must gain at least the
+// proved decrease. The bounds of Proposition 2 must hold after every step, for the gain so far
+// and for the optimum.
 func TestCertificateBounds(t *testing.T) {
 	t.Parallel()
 	tight := 0.0
@@ -141,7 +144,7 @@ func TestCertificateBounds(t *testing.T) {
 			full = full.Linearized()
 		}
 		o := inCoords(full, c.in)
-		// L of these steps is not known before: halve the step until it is short enough.
+		// L is not known in advance for these steps, so halve the step until it is short enough.
 		_, best, err := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior),
 			Init: prior}.Fit(context.Background(), nil)
 		if err != nil {
@@ -154,7 +157,7 @@ func TestCertificateBounds(t *testing.T) {
 			ok = true
 			var worst []string
 			look := RecorderFunc(func(it Iteration) {
-				if cert.Steps < it.K { // passed over
+				if cert.Steps < it.K { // the step was not checked
 					return
 				}
 				c := cert
@@ -183,7 +186,7 @@ func TestCertificateBounds(t *testing.T) {
 	}
 }
 
-// parabola is f(z) = ½ Σ_i a_i z_i² at a Point: L is the largest a_i.
+// parabola returns f(z) = ½ Σ_i a_i z_i² at a Point. Its L is the largest a_i.
 func parabola(a ...float64) Smooth {
 	return SmoothFunc(1, true, func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
 		z, v := q.Params(nil), 0.0
@@ -195,8 +198,8 @@ func parabola(a ...float64) Smooth {
 	})
 }
 
-// Proposition 1 at β = α/L; beyond 2α/L it fails, and every step is a violation that is explained
-// by its length.
+// TestCertificateTooLong checks Proposition 1 at β = α/L. Beyond 2α/L the proposition fails, and
+// every step counts as a violation that its length explains.
 func TestCertificateTooLong(t *testing.T) {
 	const l, c0 = 8, 0.5 * (3 + 8)
 	for _, c := range []struct {
@@ -215,7 +218,7 @@ func TestCertificateTooLong(t *testing.T) {
 				broken {
 				t.Errorf("beta %v: %+v, Proposition 1 broken %t", c.beta, cert, broken)
 			}
-			// equal where the path sees the steepest direction to the end
+			// both are equal if the path follows the steepest direction to the end
 			if !(cert.MaxStep >= 2./l*(1-1e-7)) {
 				t.Errorf("beta %v: MaxStep %v", c.beta, cert.MaxStep)
 			}
@@ -228,7 +231,7 @@ func TestCertificateTooLong(t *testing.T) {
 	}
 }
 
-// scaledGrad is f with a gradient that is off by a factor.
+// scaledGrad is f with its gradient multiplied by a wrong factor.
 type scaledGrad struct {
 	Smooth
 	factor float64
@@ -241,7 +244,7 @@ func (f scaledGrad) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
 	return v, err
 }
 
-// farProx has a closed form that goes farther than it should.
+// farProx has a closed form that goes too far.
 type farProx struct{ Divergence }
 
 func (farProx) Prox(q Dist, p *Prox) (bool, error) {
@@ -250,8 +253,8 @@ func (farProx) Prox(q Dist, p *Prox) (bool, error) {
 	return KL().(Proxer).Prox(q, &far)
 }
 
-// A wrong gradient or proximal step is a violation at steps that are short enough; so is an h that
-// is not convex in the coordinates.
+// TestCertificateWrong checks that a wrong gradient or a wrong proximal step is a violation even
+// if the steps are short enough, and so is an h that is not convex in the coordinates.
 func TestCertificateWrong(t *testing.T) {
 	o := theoryProblem()
 	short := Solver{StepSize: ConstantStep(0.02), MaxIter: 8}
@@ -280,8 +283,8 @@ func TestCertificateWrong(t *testing.T) {
 	if cert.Violations == 0 {
 		t.Errorf("a wrong proximal step: %+v", cert)
 	}
-	// −|z|² is concave: its exact steps, with the closed form of a user, do not fall by what is
-	// proved of a convex h.
+	// −|z|² is concave. A user's closed form may compute its exact steps, but these do not fall
+	// by the amount that is proved for a convex h.
 	cert = &Certificate{}
 	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.1), MaxIter: 5}, cert,
 		Objective[*Point]{H: dome{}, Init: NewPoint([]float64{1})})
@@ -290,7 +293,7 @@ func TestCertificateWrong(t *testing.T) {
 	}
 }
 
-// dome is h(z) = −|z|², whose steps have their stationary point for what it is.
+// dome is h(z) = −|z|². Its Prox treats it as convex.
 type dome struct{}
 
 func (dome) Check(Dist) error { return nil }
@@ -305,12 +308,12 @@ func (dome) Grad(dst []float64, q Dist) []float64 {
 
 func (dome) Prox(q Dist, p *Prox) (bool, error) {
 	z := p.From.Params(nil)
-	floats.Scale(1/(1+2*p.Beta), z) // the step of +|z|²: it climbs
+	floats.Scale(1/(1+2*p.Beta), z) // the step of +|z|², which climbs
 	return true, q.SetParams(z)
 }
 
-// The theorem over 200 seeds, after every step, with σ² of batches with replacement; σ² against the
-// terms themselves.
+// TestCertificateNoise checks the theorem for 200 seeds and after every step, with σ² for batches
+// with replacement. It also compares σ² with the noise of the terms.
 func TestCertificateNoise(t *testing.T) {
 	t.Parallel()
 	o := theoryProblem()
@@ -383,7 +386,7 @@ func elboAtStart(t *testing.T, o Objective[*Gaussian]) float64 {
 	return -e.ELBO
 }
 
-// termNoise is (1/N) Σ_n ‖N∇f_n − ∇f‖² at q.
+// termNoise returns (1/N) Σ_n ‖N∇f_n − ∇f‖² at q.
 func termNoise(t *testing.T, f Smooth, q Dist, n int) (v float64) {
 	t.Helper()
 	g, all := make([]float64, q.NumParams()), make([]float64, q.NumParams())
@@ -412,8 +415,8 @@ func (f unscaled) Grad(ctx context.Context, env *Env, dst []float64, q Dist, bat
 	return v, err
 }
 
-// What UnbiasedZ finds: a missing factor N/M, and a wrong gradient of a log-likelihood along paths;
-// not the noise of either.
+// TestCertificateUnbiased checks that UnbiasedZ detects a missing factor N/M and a wrong gradient
+// of a log-likelihood along paths, but does not react to noise.
 func TestCertificateUnbiased(t *testing.T) {
 	t.Parallel()
 	o := theoryProblem()
@@ -445,8 +448,9 @@ func TestCertificateUnbiased(t *testing.T) {
 	}
 }
 
-// TestCertificateSamplers simulates UnbiasedZ over many seeds: it is standard normal for batches
-// with and without replacement, of equal sizes or not, if every step is checked or only some.
+// TestCertificateSamplers simulates UnbiasedZ over many seeds. It must be standard normal for
+// batches with and without replacement, of equal or unequal sizes, whether every step is checked
+// or only some steps.
 func TestCertificateSamplers(t *testing.T) {
 	t.Parallel()
 	seeds := testkit.Longer(1000, testkit.Shorter(300, 150))
@@ -485,8 +489,9 @@ func TestCertificateSamplers(t *testing.T) {
 	}
 }
 
-// σ² of an estimator that draws, of a state that hardly moves, against its gradients again and
-// again: the noise of what it is compared with is not in it.
+// TestCertificateDraws checks σ² of an estimator that draws. The state hardly moves, so σ² can be
+// compared with the noise of many repeated gradients. The noise of the reference gradient must
+// not count.
 func TestCertificateDraws(t *testing.T) {
 	if testing.Short() {
 		t.Skip("values from draws")
@@ -513,8 +518,8 @@ func TestCertificateDraws(t *testing.T) {
 	}
 }
 
-// What a Certificate does beside: it leaves the run alone, looks now and then, begins anew with a
-// run, and says what it cannot look at.
+// TestCertificateRecords checks that a Certificate does not change the run, can check only some
+// steps, starts again with a new run, and reports what it cannot check.
 func TestCertificateRecords(t *testing.T) {
 	o := theoryProblem()
 	s := Solver{StepSize: ConstantStep(0.3), BatchSize: 5, MaxIter: 12, Converger: Never()}
@@ -542,8 +547,8 @@ func TestCertificateRecords(t *testing.T) {
 	if kit.Solve(t, s, o); c.Steps != 0 || !math.IsNaN(c.Bound) || c.Err() != nil {
 		t.Errorf("steps of the Stepper's own: %+v", c)
 	}
-	// A mixture begins elsewhere than at its prior, and its evaluations need gradients, too; its f
-	// is concave.
+	// A mixture does not start at its prior, its evaluations also need gradients, and its f is
+	// concave.
 	x := mat.NewDense(60, 1, testkit.Normals(testkit.Rand(8), 60))
 	for n := range 30 {
 		x.Set(n, 0, x.At(n, 0)+6)
@@ -569,9 +574,9 @@ func TestCertificateRecords(t *testing.T) {
 	}
 }
 
-// Of right gradients, steps and convex h no violation is counted that is not a step too long,
-// whatever the divergence, the coordinates and the size of the step, on problems in any units; a
-// step that leaves what float64 can hold is one.
+// TestCertificateInnocent checks that correct gradients, correct steps and a convex h cause no
+// violations except for steps that are too long. This must hold for all divergences, coordinates
+// and step sizes, and for data in any units. A step that overflows counts as too long.
 func TestCertificateInnocent(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testkit.Shorter(9, 4)) {
@@ -594,7 +599,7 @@ func TestCertificateInnocent(t *testing.T) {
 			}
 			for _, in := range []Coordinates{MeanParams, MeanCov, Cholesky} {
 				if testing.Short() && i == 0 && in == Cholesky {
-					continue // a numeric step
+					continue // needs numeric steps
 				}
 				o := inCoords(Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior},
 					in)
@@ -606,7 +611,7 @@ func TestCertificateInnocent(t *testing.T) {
 					StepSize:  ConstantStep(math.Exp(2*rng.NormFloat64() - 1.5)),
 					BatchSize: 3 * rng.IntN(2),
 					MaxIter:   6, Recorder: c, Converger: Never(), EvalEvery: -1}
-				_, err := run.Run(context.Background(), o) // which may end in an overflow
+				_, err := run.Run(context.Background(), o) // may end in an overflow
 				if c.Violations > c.TooLong || c.Err() != nil {
 					t.Errorf("seed %d, %T in %v: %d violations, %d steps too long, of %d (%v, %v)",
 						seed, div, in, c.Violations, c.TooLong, c.Steps, err, c.Err())
@@ -625,8 +630,8 @@ func TestCertificateInnocent(t *testing.T) {
 	}
 }
 
-// λ_R is a copy of a state where a step began. There is none before a run, or if steps are too
-// long.
+// TestRandomIterateIsOfThePath checks that λ_R is a copy of a state from which a step started. It
+// must be nil before a run and if steps are too long.
 func TestRandomIterateIsOfThePath(t *testing.T) {
 	o := inCoords(theoryProblem(), MeanParams)
 	if q := (&Certificate{}).RandomIterate(); q != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// drawnSites returns n rows of d normal numbers times scale, and responses drawn from lik at
-// weights whose linear predictors have standard deviation sd.
+// drawnSites returns n rows of d normal numbers times scale, and responses from lik. The weights
+// are such that the linear predictors have standard deviation sd.
 func drawnSites(rng *rand.Rand, n, d int, scale, sd float64, lik Likelihood) Sites {
 	s := Sites{Lik: lik}
 	w := make([]float64, d)
@@ -51,7 +51,7 @@ func drawnSites(rng *rand.Rand, n, d int, scale, sd float64, lik Likelihood) Sit
 	return s
 }
 
-// estimatorsOf are the ways to run a problem of sites: what is drawn is more or less.
+// estimatorsOf returns the ways to run a problem of sites, from exact to mostly sampled.
 func estimatorsOf(s Sites) map[string]Smooth {
 	return map[string]Smooth{
 		"Sites, exact":           Expect(s, nil),
@@ -64,8 +64,8 @@ func estimatorsOf(s Sites) map[string]Smooth {
 	}
 }
 
-// checkReached reports a run whose ELBO is farther below best than it says, and a NaN; converged
-// asks for that Status.
+// checkReached reports a run that ends further below best than its gap, or with a NaN. If
+// converged is true, the run must also have converged.
 func checkReached(t *testing.T, what string, res *Result, err error, elbo, best float64,
 	converged bool) {
 	t.Helper()
@@ -73,7 +73,7 @@ func checkReached(t *testing.T, what string, res *Result, err error, elbo, best 
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	// of the ELBO that is exact at the q reached
+	// the distance applies to the exact ELBO at the final q
 	said := 5*res.Gap + 1e-9*math.Max(1, math.Abs(best))
 	if res.Random {
 		said += 3 * res.ELBOErr
@@ -91,8 +91,8 @@ func checkReached(t *testing.T, what string, res *Result, err error, elbo, best 
 	}
 }
 
-// An exponential likelihood under wide priors, where expectations overflow: every estimator finds
-// the optimum.
+// TestPoissonFromThePrior checks an exponential likelihood under wide priors, where expectations
+// overflow. Every estimator must find the optimum.
 func TestPoissonFromThePrior(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
@@ -135,7 +135,8 @@ func keysOf[V any](m map[string]V) func(yield func(string) bool) {
 	}
 }
 
-// A posterior of standard deviation 1e-3 and less, far out under the prior.
+// TestNarrowPosteriorFarAway checks posteriors with a standard deviation of at most 1e-3, far
+// from the center of the prior.
 func TestNarrowPosteriorFarAway(t *testing.T) {
 	t.Parallel()
 	for _, sd := range testkit.Few([]float64{1e-3, 1e-1, 1e-6}, 1) {
@@ -154,8 +155,8 @@ func TestNarrowPosteriorFarAway(t *testing.T) {
 	}
 }
 
-// Objectives of all kinds, from the prior, under the Solver without options: what says that it has
-// converged is within a few of its gaps of the optimum, and nothing is NaN.
+// TestObjectiveSeeds fits random objectives from the prior with the zero Solver. A run that has
+// converged must be within a few of its gaps of the optimum, and nothing may be NaN.
 func TestObjectiveSeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(60)
@@ -200,7 +201,7 @@ func TestObjectiveSeeds(t *testing.T) {
 			q := qOf[*Gaussian](res)
 			best := ref.ELBO
 			if _, convex := lik.(StudentT); convex {
-				// There may be several optima: that from here is the reference.
+				// There may be several optima, so the reference is the optimum near this q.
 				best = kit.Solve(t, Solver{},
 					Objective[*Gaussian]{F: names["Sites, exact"], H: KLTo(prior), Init: q}).ELBO
 			}
@@ -232,8 +233,8 @@ func glmObjectiveRun(t *testing.T, x *mat.Dense, y []float64, lik Likelihood,
 	return q, res
 }
 
-// TestObjectiveFarStart: exact steps from a prior under which exponentials are astronomical, or
-// overflow, come to the optimum of the GLM by sites.
+// TestObjectiveFarStart checks that exact steps reach the optimum of the GLM by sites, although
+// exponentials are astronomical or overflow under the prior.
 func TestObjectiveFarStart(t *testing.T) {
 	rng := testkit.Rand(7)
 	x := mat.NewDense(25, 4, nil)
@@ -275,8 +276,9 @@ func TestObjectiveFarStart(t *testing.T) {
 	}
 }
 
-// TestObjectiveUnresolved: of two equal columns of 5e7 under prior sds of 1e-3 and 500 the
-// precision has 16 digits for 27 that count: no gap is known.
+// TestObjectiveUnresolved checks that a run reports no small gap if the precision has too few
+// digits. Two equal columns of 5e7 under prior standard deviations of 1e-3 and 500 would need 27
+// digits, but a float64 has 16.
 func TestObjectiveUnresolved(t *testing.T) {
 	n := 12
 	x := mat.NewDense(n, 2, nil)
@@ -295,9 +297,9 @@ func TestObjectiveUnresolved(t *testing.T) {
 	}
 }
 
-// TestObjectiveSought: an Objective whose own steps cannot leave an ELBO of −1e100, or creep under
-// priors far wider than the data, has the ELBO of the GLM that it is of, and a gap that is no less
-// than what it lacks.
+// TestObjectiveSought checks an Objective whose own steps cannot leave an ELBO of −1e100, or
+// creep under priors that are far wider than the data. It must reach the ELBO of the GLM, with a
+// gap that covers the rest.
 func TestObjectiveSought(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -339,7 +341,7 @@ func TestObjectiveSought(t *testing.T) {
 	}
 }
 
-// spoiltLik is a logit whose log-likelihood is value for the label 1 where eta is in a range.
+// spoiltLik is a logit whose log-likelihood is value if the label is 1 and eta is in a range.
 type spoiltLik struct{ value, from, to float64 }
 
 func (l spoiltLik) LogProb(y, eta float64) float64 {
@@ -349,7 +351,7 @@ func (l spoiltLik) LogProb(y, eta float64) float64 {
 	return BernoulliLogit{}.LogProb(y, eta)
 }
 
-// spoiltSlope is a logit whose derivatives are not finite there.
+// spoiltSlope is a logit whose derivatives are not finite in that range.
 type spoiltSlope struct{ spoiltLik }
 
 func (l spoiltSlope) LogProb(y, eta float64) float64 { return BernoulliLogit{}.LogProb(y, eta) }
@@ -362,8 +364,9 @@ func (l spoiltSlope) Derivs(y, eta float64) (d1, d2 float64) {
 	return d1, d2
 }
 
-// A log-likelihood or gradient of a user's that is not finite ends a run with an error that names
-// the term, the point and the value, and says what to do.
+// TestNotFiniteNamesTheTerm checks that a user's log-likelihood or gradient that is not finite
+// ends the run with an error. The error must name the term, the point and the value, and suggest
+// a remedy.
 func TestNotFiniteNamesTheTerm(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
@@ -398,7 +401,7 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 		for where, span := range map[string][2]float64{"everywhere": {math.Inf(-1), math.Inf(1)},
 			"below zero": {math.Inf(-1), 0}, "in a gap": {-0.1, 0.1}} {
 			if where == "below zero" && (!testkit.IsLong() || value != math.Inf(-1)) {
-				continue // no q of a GP helps, which takes seconds to find out
+				continue // no q of a GP helps, but the search takes seconds
 			}
 			if !testkit.IsLong() && (where == "everywhere") != math.IsInf(value, -1) {
 				continue
@@ -461,14 +464,14 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 				}
 				if value < 0 && !strings.Contains(name, "pathwise") &&
 					!strings.Contains(err.Error(), "support") {
-					t.Errorf("%s: %q does not say what to do", what, err)
+					t.Errorf("%s: %q suggests no remedy", what, err)
 				}
 			}
 		}
 	}
 }
 
-// stepOf takes one step of o with beta from all terms.
+// stepOf takes one step of o with step size beta over all terms.
 func stepOf(t *testing.T, o Model, d Divergence, beta float64) (q Dist, step Iteration) {
 	t.Helper()
 	s := Solver{Divergence: d, StepSize: ConstantStep(beta), MaxIter: 1, EvalEvery: -1,
@@ -477,8 +480,9 @@ func stepOf(t *testing.T, o Model, d Divergence, beta float64) (q Dist, step Ite
 	return qOf[Dist](kit.Solve(t, s, o)), step
 }
 
-// Many linearisations are the exact step: that of ProximalPoint, or the numeric argmin of f + h +
-// D/β in coordinates in which f is not known to be convex.
+// TestInnerIsExactStep checks that many linearizations converge to the exact step. The exact step
+// is the step of ProximalPoint, or the numeric minimum of f + h + D/β in coordinates in which f
+// may not be convex.
 func TestInnerIsExactStep(t *testing.T) {
 	t.Parallel()
 	p := corpus()[0]
@@ -510,14 +514,14 @@ func TestInnerIsExactStep(t *testing.T) {
 				o.Inner = inner
 				q, step = stepOf(t, o, c.d, beta)
 				value := -exactELBOOf(t, o, q) + c.d.Value(q, o.Init)/step.Beta
-				// one linearisation may go too far
+				// a single linearization may go too far
 				if inner > 1 && !(value <= last+1e-9) && !(inner == 2) {
-					t.Errorf("%s, beta %v: %v after %d linearisations, %v after fewer", c.name,
+					t.Errorf("%s, beta %v: %v after %d linearizations, %v after fewer", c.name,
 						beta, value, inner, last)
 				}
 				if more := step.Passes - 1; inner > 1 &&
 					!(more >= 1 && more <= float64(2*inner+20)) {
-					t.Errorf("%s, beta %v: %v more passes for %d linearisations", c.name, beta,
+					t.Errorf("%s, beta %v: %v more passes for %d linearizations", c.name, beta,
 						more, inner)
 				}
 				last = value
@@ -547,7 +551,7 @@ func orZero(h Convex) Convex {
 	return h
 }
 
-// exactELBOOf is the ELBO of o at q, where f has no noise.
+// exactELBOOf returns the ELBO of o at q for an f without noise.
 func exactELBOOf[Q Dist](t *testing.T, o Objective[Q], q Dist) float64 {
 	t.Helper()
 	f, _, err := o.F.Value(context.Background(), nil, q)
@@ -557,7 +561,7 @@ func exactELBOOf[Q Dist](t *testing.T, o Objective[Q], q Dist) float64 {
 	return -f - orZero(o.H).Value(q)
 }
 
-// With an Exp whose expectations are quadrature, too.
+// TestInnerFamilies also checks an Exp whose expectations are computed by quadrature.
 func TestInnerFamilies(t *testing.T) {
 	shape := testkit.Must(NewGamma(1, 0.5))
 	l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
@@ -591,10 +595,11 @@ func rising[Q Dist](t *testing.T, o Objective[Q], s Solver) *Result {
 	return res
 }
 
-// Over all terms the ELBO rises for any β, where plain steps of that β do not; and long steps are
-// nearer the optimum than as many plain ones.
+// TestInnerMonotone checks that the ELBO rises for any β with all terms, even if plain steps with
+// this β do not raise it, and that long steps come closer to the optimum than the same number of
+// plain steps.
 func TestInnerMonotone(t *testing.T) {
-	p := corpus()[1] // counts from a bad start
+	p := corpus()[1] // counts with a bad start
 	best := kit.Solve(t, Solver{},
 		Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
 	for _, beta := range []float64{0.3, 10, 1000} {
@@ -631,7 +636,7 @@ func TestInnerMonotone(t *testing.T) {
 		MaxPasses: 1e6})
 }
 
-// watchedSmooth notes the batches and the first draws of every gradient.
+// watchedSmooth records the batches and the first draws of every gradient.
 type watchedSmooth struct {
 	Smooth
 	batches *[][]int
@@ -642,12 +647,13 @@ func (f watchedSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist
 	batch []int) (float64, error) {
 	*f.batches = append(*f.batches, slices.Clone(batch))
 	v, err := f.Smooth.Grad(ctx, env, dst, q, batch)
-	*f.draws = append(*f.draws, env.Rng.Uint64()) // the same where the draws before are
+	*f.draws = append(*f.draws, env.Rng.Uint64()) // equal if the earlier draws are equal
 	return v, err
 }
 
-// A step has one batch and one set of draws, another step others; each of its gradients counts as a
-// visit of its terms; one linearisation is a plain step, to the bit; saved runs go on to the same
+// TestInnerBatches checks that all gradients of a step use the same batch and the same draws, and
+// that other steps use others. Each gradient counts as a visit of its terms. A single
+// linearization must equal a plain step exactly, and a saved run must continue with the same
 // bits.
 func TestInnerBatches(t *testing.T) {
 	p := corpus()[0]
@@ -695,10 +701,10 @@ func TestInnerBatches(t *testing.T) {
 	plain.Inner = 1
 	if got := kit.Solve(t, s, plain); got.ELBO != want.ELBO || got.Passes != want.Passes ||
 		got.Passes != 6*8/40. {
-		t.Errorf("one linearisation: %v, %v passes; a plain step: %v, %v", got.ELBO, got.Passes,
+		t.Errorf("one linearization: %v, %v passes; a plain step: %v, %v", got.ELBO, got.Passes,
 			want.ELBO, want.Passes)
 	}
-	// The same bits for any number of workers.
+	// The bits must be the same for any number of workers.
 	o.F, s.Recorder = Expect(p.s, Pathwise{Samples: 3}), nil
 	alone := kit.Solve(t, s, o)
 	s.Workers = 3
@@ -707,8 +713,8 @@ func TestInnerBatches(t *testing.T) {
 	}
 }
 
-// Each point at which the proximal point method looks at f is a pass, and an ELBO says how well it
-// is known.
+// TestProximalPointPasses checks that each point at which the proximal point method evaluates f
+// counts as a pass, and that ELBOErr is known.
 func TestProximalPointPasses(t *testing.T) {
 	o := inCoords(theoryProblem(), Cholesky)
 	var batches [][]int
@@ -734,7 +740,8 @@ func TestProximalPointPasses(t *testing.T) {
 	}
 }
 
-// What Inner and ProximalPoint are not for is an error that says so.
+// TestInnerErrors checks the errors of Inner and ProximalPoint for models that they do not
+// support.
 func TestInnerErrors(t *testing.T) {
 	o := theoryProblem()
 	inner := func(n int) Objective[*Gaussian] { o := o; o.Inner = n; return o }

@@ -21,7 +21,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// lineFit is a Smooth as a user writes it: f(z) = ½ Σ_n (x_nᵀz − 1)² at a Point.
+// lineFit is a Smooth as a user would write it, f(z) = ½ Σ_n (x_nᵀz − 1)² at a Point.
 type lineFit [][]float64
 
 func (f lineFit) Setup(Dist) (SmoothTerms, error) {
@@ -47,14 +47,14 @@ func (f lineFit) Grad(_ context.Context, _ *Env, dst []float64, q Dist, batch []
 	return v, nil
 }
 
-// valueByGrad is the Value of a Smooth that has no better one.
+// valueByGrad computes the Value of a Smooth from its Grad.
 func valueByGrad(ctx context.Context, env *Env, f Smooth, q Dist) (float64, float64, error) {
 	v, err := f.Grad(ctx, env, make([]float64, q.NumParams()), q, nil)
 	return v, math.NaN(), err
 }
 
-// logEvidence integrates the joint density by the trapezoidal rule on a grid
-// that q places and scales.
+// logEvidence integrates the joint density by the trapezoidal rule on a grid whose center and
+// scale come from q.
 func logEvidence(p toyProblem, q *Gaussian) float64 {
 	l := p.s.Batch(nil)
 	var chol mat.Cholesky
@@ -85,9 +85,9 @@ func logEvidence(p toyProblem, q *Gaussian) float64 {
 	return floats.LogSumExp(logs) + float64(q.Dim())*math.Log(step) + 0.5*chol.LogDet()
 }
 
-// promised is the decrease of the objective that the model at q still promises,
-// KL(q*‖q) with q* the minimiser of the linearised f plus h: zero at the optimum only.
-func promised(t *testing.T, p toyProblem, q *Gaussian) float64 {
+// predictedGain returns the predicted gain at q, KL(q*‖q), where q* minimizes the linearized f
+// plus h. It is zero only at the optimum.
+func predictedGain(t *testing.T, p toyProblem, q *Gaussian) float64 {
 	t.Helper()
 	f := Expect(p.s, Exact{})
 	g := make([]float64, q.NumParams())
@@ -115,16 +115,16 @@ func exactELBO(p toyProblem, q *Gaussian) float64 {
 	return exactValue(q, p.s.Batch(nil).(SiteIntegrand)) - q.KL(p.prior)
 }
 
-// The zero Solver on every problem and family: it converges to a stationary
-// point, the ELBO never falls on the way, is what it claims to be and is below
-// the log evidence; and the gap it reports is honest.
+// TestZeroSolver runs the zero Solver on every problem and family. It must converge to a
+// stationary point. The ELBO must never fall, must have the right value, and must be below the
+// log evidence. The reported gap must not be too small.
 func TestZeroSolver(t *testing.T) {
 	t.Parallel()
 	for i, p := range corpus() {
 		d := p.prior.Dim()
 		diag := testkit.Must(NewMeanField(p.init.Mean(nil), p.init.Var(nil)))
 		diagPrior := testkit.Must(NewMeanField(p.prior.Mean(nil), p.prior.Var(nil)))
-		z := math.NaN() // the log evidence, which takes longer than a run
+		z := math.NaN() // log evidence, which takes longer than a run
 		for j, c := range []struct {
 			name  string
 			q     *Gaussian
@@ -144,8 +144,8 @@ func TestZeroSolver(t *testing.T) {
 				before := momentsOf(c.q)
 				res := kit.Solve(t, Solver{}, m)
 				q := qOf[*Gaussian](res)
-				// With a wide prior the update of the appendix is a badly
-				// conditioned descent, and may end at the limit.
+				// With a wide prior, the update of the appendix is a badly conditioned descent
+				// and may end at the limit.
 				slow := c.q.Coordinates() == MeanCov && p.name == "not log-concave"
 				if res.Status != Converged && !slow || !res.ClosedForm {
 					t.Errorf("status %v after %d iterations, gap %v, closed form %v", res.Status,
@@ -162,7 +162,7 @@ func TestZeroSolver(t *testing.T) {
 					}
 					last = it.ELBO
 				}
-				if e := promised(t, p, q); !(e < 1e-8) && !(slow && e < 1e-6) {
+				if e := predictedGain(t, p, q); !(e < 1e-8) && !(slow && e < 1e-6) {
 					t.Errorf("not stationary: %v nats to gain", e)
 				}
 				long := kit.Solve(t,
@@ -185,8 +185,8 @@ func TestZeroSolver(t *testing.T) {
 	}
 }
 
-// With a Gaussian likelihood the ELBO at the optimum is the log evidence, and
-// one iteration gets there.
+// TestConjugateEvidence checks that one iteration reaches the optimum with a Gaussian likelihood,
+// where the ELBO is the log evidence.
 func TestConjugateEvidence(t *testing.T) {
 	p := corpus()[2]
 	p.s.Lik = GaussianNoise{Var: 0.7}
@@ -201,8 +201,9 @@ func TestConjugateEvidence(t *testing.T) {
 	}
 }
 
-// Noisy gradients, full passes and mini-batches: the averaged iterates end
-// within a few thousandths of a nat of the optimum, and the reported gap tells how far.
+// TestNoisyGradients runs noisy gradients with full passes and with mini-batches. The averaged
+// iterates must end within a few thousandths of a nat of the optimum, and the reported gap must
+// cover the distance.
 func TestNoisyGradients(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -234,7 +235,7 @@ func TestNoisyGradients(t *testing.T) {
 			if !(gap < 1e-2) {
 				t.Errorf("%s: %v nats from the optimum", name, gap)
 			}
-			// Draws without a control variate are noisy: they may take longer.
+			// Draws without a control variate are so noisy that they may take longer.
 			if res.Status != Converged &&
 				!(res.Status == PassLimit && c.name == "pathwise, batches" && res.Gap < 0.1) {
 				t.Errorf("%s: %v after %d iterations", name, res.Status, res.K)
@@ -246,8 +247,8 @@ func TestNoisyGradients(t *testing.T) {
 	}
 }
 
-// Where the noise of a single full step is worth many nats, the average must
-// start all the same, and the reported gap stay honest.
+// TestNoiseAboveOneNat checks that averaging starts even if the noise of a full step is worth
+// many nats, and that the reported gap is not too small.
 func TestNoiseAboveOneNat(t *testing.T) {
 	const d = 10
 	p := toyProblem{s: kit.LogisticData(68, 300, d), prior: NewIsotropic(d, 25)}
@@ -266,7 +267,8 @@ func TestNoiseAboveOneNat(t *testing.T) {
 	}
 }
 
-// Every pair of divergence and coordinates leads to the same optimum.
+// TestDivergencesSameOptimum checks that every pair of divergence and coordinates leads to the
+// same optimum.
 func TestDivergencesSameOptimum(t *testing.T) {
 	t.Parallel()
 	p := corpus()[0]
@@ -278,7 +280,7 @@ func TestDivergencesSameOptimum(t *testing.T) {
 				continue
 			}
 			if c == Natural && (name == "Euclidean" || name == "Bregman") {
-				continue // a geometry so ill-conditioned that 300 passes do not suffice
+				continue // so badly conditioned that 300 passes are not enough
 			}
 			res := kit.Solve(t, Solver{Divergence: d, MaxPasses: 300},
 				Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init.In(c)})
@@ -296,7 +298,7 @@ func TestDivergencesSameOptimum(t *testing.T) {
 	}
 }
 
-// negELBO is the whole negative ELBO as a user-written Convex.
+// negELBO is the whole negative ELBO as a Convex that a user might write.
 type negELBO struct {
 	f Smooth
 	h Convex
@@ -322,7 +324,8 @@ func (o negELBO) Grad(dst []float64, q Dist) []float64 {
 	return dst
 }
 
-// The trust-region method: f = 0, h the negative ELBO, D = KL.
+// TestTrustRegion checks the trust-region method, which has f = 0, the negative ELBO as h, and D
+// = KL.
 func TestTrustRegion(t *testing.T) {
 	p := corpus()[0]
 	h := negELBO{Expect(p.s, nil), KLTo(p.prior)}
@@ -332,7 +335,7 @@ func TestTrustRegion(t *testing.T) {
 	if res.Status != Converged || res.ClosedForm || !math.IsInf(res.Gap, 1) {
 		t.Errorf("%v, closed form %v, gap %v", res.Status, res.ClosedForm, res.Gap)
 	}
-	// A fixed β is the exact step: its optimality equation holds.
+	// With a fixed β, the optimality equation of the exact step must hold.
 	st := testkit.Must(Objective[*Gaussian]{H: h, Init: p.init}.NewStepper(context.Background(),
 		nil, nil))
 	if _, err := st.Step(context.Background(), &Env{Rng: testkit.Rand(1)}, nil, 0.3); err != nil {
@@ -359,7 +362,7 @@ func lassoOracle(x [][]float64, w float64) []float64 {
 	return z
 }
 
-// ISTA solves the lasso, with a fixed step and with its own.
+// TestISTA solves the lasso by ISTA, with a fixed step size and with its own.
 func TestISTA(t *testing.T) {
 	f := lineFit(kit.LogisticData(76, 20, 6).X)
 	const w = 2.5
@@ -370,7 +373,7 @@ func TestISTA(t *testing.T) {
 	o := Objective[*Point]{F: f, H: L1(w, 0), Init: NewPoint(make([]float64, 6))}
 	for name, s := range map[string]Solver{
 		"fixed step": {StepSize: ConstantStep(0.02), Converger: GradientMap(1e-11)},
-		// it sees values alone, and they are flat here
+		// values alone determine the steps, and they are flat here
 		"own step": {Converger: GradientMap(1e-5)},
 	} {
 		s.Divergence = Euclidean()
@@ -392,7 +395,8 @@ func TestISTA(t *testing.T) {
 	}
 }
 
-// Gradient descent on a quadratic: every iterate is the textbook one.
+// TestGradientDescent checks that gradient descent on a quadratic has the iterates of the
+// textbook.
 func TestGradientDescent(t *testing.T) {
 	f := lineFit{{1, 0}, {0, 2}}
 	z := []float64{3, -1}
@@ -414,12 +418,12 @@ func TestGradientDescent(t *testing.T) {
 	}
 }
 
-// Mirror descent with the negative entropy stays in the positive orthant and
-// finds the optimum there, which gradient descent leaves.
+// TestMirrorDescent checks that mirror descent with the negative entropy stays in the positive
+// orthant and finds the optimum there. Gradient descent would leave the orthant.
 func TestMirrorDescent(t *testing.T) {
 	f := lineFit{{1, 1}, {1, -1}, {0.5, 0.2}} // the optimum is interior
 	want := lassoOracle(f, 0)
-	edge := lineFit{{1, 0}, {0.2, -1}} // z_2 < 0 is best: the optimum is z_2 = 0
+	edge := lineFit{{1, 0}, {0.2, -1}} // the constraint z_2 ≥ 0 is active
 	for _, s := range []Solver{{}, {StepSize: ConstantStep(0.2)}} {
 		s.Divergence, s.MaxPasses = Bregman(NegEntropy()), 5000
 		s.Converger = GradientMap(1e-12)
@@ -439,8 +443,8 @@ func TestMirrorDescent(t *testing.T) {
 	}
 }
 
-// Batch steps of a Point by a deterministic Smooth: mini-batches are noise too,
-// and the run ends at the optimum of all terms, not of the last batch.
+// TestMiniBatchPoint takes mini-batch steps of a Point with a deterministic Smooth. The batches
+// cause noise, and the run must end at the optimum of all terms instead of the last batch.
 func TestMiniBatchPoint(t *testing.T) {
 	f := lineFit(kit.LogisticData(77, 60, 2).X)
 	want := lassoOracle(f, 0)
@@ -457,7 +461,7 @@ func TestMiniBatchPoint(t *testing.T) {
 	}
 }
 
-// A step that had to be shortened reports the gradient map of the step it took.
+// TestGradMapOfShortenedStep checks that a step that was shortened reports its own gradient map.
 func TestGradMapOfShortenedStep(t *testing.T) {
 	// Gradient descent in (m, v) from v = 1 with ∂f/∂v = ½·10 leaves v > 0 for β ≥ 0.2.
 	s := Sites{X: [][]float64{{math.Sqrt(10)}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
@@ -473,7 +477,8 @@ func TestGradMapOfShortenedStep(t *testing.T) {
 	testkit.CheckNear(t, "gradient map", step.GradMap, 5, 1e-12)
 }
 
-// A fixed step after a run with averaging goes on from the average, and is seen.
+// TestFixedStepAfterAveraging checks that a fixed step after a run with averaging continues from
+// the average.
 func TestFixedStepAfterAveraging(t *testing.T) {
 	p := corpus()[0]
 	s := Solver{BatchSize: 8, MaxPasses: 3}
@@ -482,7 +487,7 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 	g := make([]float64, 5)
 	q := qOf[Dist](res)
 	st := res.Stepper
-	// The reference: one proximal step from the average, with the same draws.
+	// The reference is one proximal step from the average, with the same draws.
 	if _, err := o.F.Grad(context.Background(), &Env{Rng: testkit.Rand(3)}, g, q,
 		[]int{1, 2}); err != nil {
 		t.Fatal(err)
@@ -499,7 +504,8 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 		momentsOf(want.(*Gaussian)), 1e-12)
 }
 
-// A nil batch is all terms, and a batch of N terms drawn with replacement is not.
+// TestStepBatches checks that a nil batch stands for all terms, and that a batch of N terms drawn
+// with replacement does not.
 func TestStepBatches(t *testing.T) {
 	p := corpus()[0]
 	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}
@@ -545,8 +551,8 @@ func (f *failing) Grad(ctx context.Context, env *Env, dst []float64, q Dist, bat
 	return f.Smooth.Grad(ctx, env, dst, q, batch)
 }
 
-// An error of a Smooth is returned wrapped with the iteration and β, together
-// with the last good state.
+// TestSmoothError checks that the error of a Smooth is wrapped with the iteration and β, and
+// returned with the last good state.
 func TestSmoothError(t *testing.T) {
 	p := corpus()[0]
 	f := &failing{Smooth: lineFitAsSmooth(p.s), at: 5} // each step and each ELBO is a call
@@ -565,7 +571,8 @@ func TestSmoothError(t *testing.T) {
 		0)
 }
 
-// lineFitAsSmooth does not say that it is exact, and has its values from Grad.
+// lineFitAsSmooth returns a Smooth that does not declare itself exact, and computes its values by
+// Grad.
 func lineFitAsSmooth(s Sites) Smooth {
 	f := Expect(s, nil)
 	return SmoothFunc(s.Len(), false,
@@ -574,8 +581,8 @@ func lineFitAsSmooth(s Sites) Smooth {
 		})
 }
 
-// The same seed gives the same bits for any number of workers; another seed
-// gives other bits; a nil source is a fixed seed.
+// TestWorkersAndSeeds checks that a seed gives the same bits for any number of workers and other
+// bits for another seed, and that a nil source is a fixed seed.
 func TestWorkersAndSeeds(t *testing.T) {
 	s := kit.LogisticData(78, 50, 3)
 	for name, e := range map[string]Estimator{"score function": ScoreFunction{Samples: 40},
@@ -612,7 +619,7 @@ func TestWorkersAndSeeds(t *testing.T) {
 	}
 }
 
-// A Model, its f and its prior are shared by concurrent runs.
+// TestSharedModel runs a Model concurrently, with shared f and prior.
 func TestSharedModel(t *testing.T) {
 	s := kit.LogisticData(79, 20, 2)
 	o := Objective[*Gaussian]{F: Expect(kit.AsLogLik(s, false), ScoreFunction{Samples: 10}),
@@ -638,7 +645,7 @@ func TestSharedModel(t *testing.T) {
 	wg.Wait()
 }
 
-// A run in two parts is the run in one, to the bit.
+// TestResume checks that a run in two parts has the same bits as a run in one part.
 func TestResume(t *testing.T) {
 	p := corpus()[3]
 	ctx := context.Background()
@@ -674,7 +681,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A likelihood that is zero where q has mass is an error and not an ELBO of −Inf.
+// TestInfiniteELBO checks that a likelihood that is zero at points with mass under q is an error,
+// and not an ELBO of −Inf.
 func TestInfiniteELBO(t *testing.T) {
 	s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: halfLine{}}
 	q := NewIsotropic(1, 1)
@@ -714,8 +722,8 @@ func (s spoilt) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch
 	return v, err
 }
 
-// NaN from a user's function ends the run with an error, wherever it appears,
-// and the state stays valid; so does a step size for which the iteration explodes.
+// TestNotFinite checks that NaN from any function of a user ends the run with an error, and that
+// the state stays valid. A step size that makes the iteration explode must have the same effect.
 func TestNotFinite(t *testing.T) {
 	p := corpus()[0]
 	good := lineFitAsSmooth(p.s)
@@ -750,7 +758,8 @@ func TestNotFinite(t *testing.T) {
 	}
 }
 
-// An estimator by quadrature is deterministic: its run is as exact as it is.
+// TestGaussHermiteRun checks that a run with a quadrature estimator is deterministic, and as
+// accurate as the estimator.
 func TestGaussHermiteRun(t *testing.T) {
 	p := corpus()[0]
 	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}
@@ -763,8 +772,8 @@ func TestGaussHermiteRun(t *testing.T) {
 	}
 }
 
-// Values that a run reports of its ELBO: the certified error for Sites, a
-// standard error for a LogLik, unknown for a user's Smooth.
+// TestELBOErr checks ELBOErr. It is the certified error for Sites, a standard error for a LogLik,
+// and unknown for a user's Smooth.
 func TestELBOErr(t *testing.T) {
 	p := corpus()[0]
 	run := func(f Smooth) *Result {
@@ -783,10 +792,11 @@ func TestELBOErr(t *testing.T) {
 	}
 }
 
-// The step size of an Iteration is that taken, which may be less than the one asked for.
+// TestObjectiveStepSizeTaken checks that the step size of an Iteration is the actual step size,
+// which may be smaller than requested.
 func TestObjectiveStepSizeTaken(t *testing.T) {
-	// f = 40·v in (m, V): V⁻¹ + 2βG stays positive for any β, and V − βg in Euclidean steps does
-	// not.
+	// Let f = 40·v in (m, V). The matrix V⁻¹ + 2βG stays positive for any β, but V − βg in
+	// Euclidean steps does not.
 	f := SmoothFunc(1, true, func(_ *Env, dst []float64, q Dist, _ []int) (float64, error) {
 		clear(dst)
 		dst[1] = 40
@@ -800,8 +810,8 @@ func TestObjectiveStepSizeTaken(t *testing.T) {
 	}
 }
 
-// TestGoalErrorUnknown: where f does not say how far its value is off, the run has a goal all the
-// same.
+// TestGoalErrorUnknown checks that a run has a goal even if f does not report the error of its
+// value.
 func TestGoalErrorUnknown(t *testing.T) {
 	f := SmoothFunc(1, true, func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
 		clear(dst)
@@ -818,7 +828,7 @@ func TestGoalErrorUnknown(t *testing.T) {
 	}
 }
 
-// toyProblem is a Bayesian model of one or two parameters, whose evidence can be integrated.
+// toyProblem is a Bayesian model with one or two parameters, whose evidence can be integrated.
 type toyProblem struct {
 	name  string
 	s     Sites

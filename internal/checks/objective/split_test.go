@@ -19,8 +19,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// A batch is the sum of its terms scaled by N/len(batch), nil is all terms, and
-// the gradient is that of the value.
+// TestLogLikelihoodBatches checks that a batch is the sum of its terms times N/len(batch), that
+// nil stands for all terms, and that the gradient is the gradient of the value.
 func TestLogLikelihoodBatches(t *testing.T) {
 	s := kit.LogisticData(40, 7, 3)
 	z := []float64{0.3, -0.8, 1.1}
@@ -66,7 +66,8 @@ func TestLogLikelihoodBatches(t *testing.T) {
 	}
 }
 
-// Each misfit is an error at set-up, of the right kind, that says what is wrong.
+// TestObjectiveSetupErrors checks that invalid settings are errors at set-up, with the right
+// sentinel and a text that names the problem.
 func TestObjectiveSetupErrors(t *testing.T) {
 	good := func() Sites { return kit.LogisticData(41, 4, 2) }
 	ll := kit.AsLogLik(good(), false)
@@ -175,13 +176,13 @@ func TestObjectiveSetupErrors(t *testing.T) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
 		} else if err != nil &&
 			(!strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "pgsvi: ")) {
-			t.Errorf("%s: error %q does not say %q", c.name, err, c.say)
+			t.Errorf("%s: error %q lacks %q", c.name, err, c.say)
 		}
 	}
 }
 
-// An Objective is over one type of distribution: without an Init there is none, and a
-// state of another type is not its own.
+// TestObjectiveOfOneType checks that an Objective has a single type of distribution. It rejects a
+// missing Init and states of another type.
 func TestObjectiveOfOneType(t *testing.T) {
 	ctx, q := context.Background(), NewIsotropic(1, 1)
 	o := Objective[*Gaussian]{F: Expect(kit.LogisticData(41, 4, 1), nil), H: KLTo(q)}
@@ -204,7 +205,7 @@ func TestObjectiveOfOneType(t *testing.T) {
 	}
 }
 
-// The prior of KLTo is a copy.
+// TestKLToCopies checks that KLTo copies the prior.
 func TestKLToCopies(t *testing.T) {
 	p := NewIsotropicMeanField(1, 2)
 	h := KLTo(p)
@@ -221,7 +222,7 @@ func TestKLToCopies(t *testing.T) {
 	}
 }
 
-// A nil estimator is Exact for Sites and ScoreFunction for anything else.
+// TestExpectDefault checks that a nil estimator is Exact for Sites and ScoreFunction otherwise.
 func TestExpectDefault(t *testing.T) {
 	s := kit.LogisticData(42, 3, 2)
 	q := NewIsotropic(2, 1)
@@ -249,9 +250,9 @@ func TestExpectDefault(t *testing.T) {
 	}
 }
 
-// The gradients of the mini-batches of a pass, weighted by their sizes, average
-// to that of all terms; so do their values. With draws shared by the batches
-// this holds for the noisy estimators too.
+// TestMiniBatchesAverage checks that the values and gradients of the mini-batches of a pass,
+// weighted by their sizes, average to the value and gradient of all terms. If the batches share
+// draws, this also holds for the noisy estimators.
 func TestMiniBatchesAverage(t *testing.T) {
 	s := kit.LogisticData(43, 11, 3)
 	for name, f := range map[string]Smooth{
@@ -296,8 +297,8 @@ func TestMiniBatchesAverage(t *testing.T) {
 	}
 }
 
-// f over all terms: exact for Sites under every estimator, and for a LogLik
-// within 4 of the standard errors it reports, which are honest.
+// TestExpectValue checks f over all terms. It must be exact for Sites under every estimator, and
+// within 4 standard errors for a LogLik. The reported standard errors must be correct.
 func TestExpectValue(t *testing.T) {
 	s := kit.LogisticData(47, 9, 2)
 	q := testkit.Must(NewGaussian([]float64{0.5, -0.5}, testkit.RandomCov(testkit.Rand(48), 2)))
@@ -326,11 +327,11 @@ func TestExpectValue(t *testing.T) {
 	}
 	// χ²(60) is within 60 ± 4√120.
 	if !(math.Abs(chi2-n) < 4*math.Sqrt(2*n)) {
-		t.Errorf("standardised errors have mean square %v, want 1", chi2/n)
+		t.Errorf("standardized errors have mean square %v, want 1", chi2/n)
 	}
 }
 
-// A log-likelihood that is not finite under q is an error that says so.
+// TestExpectNotFinite checks the error for a log-likelihood that is not finite under q.
 func TestExpectNotFinite(t *testing.T) {
 	half := LogLik{N: 1, Dim: 1,
 		LogProb: func(_ int, z []float64) float64 { return math.Log(z[0]) }}
@@ -359,11 +360,11 @@ func (halfLine) LogProb(_, eta float64) float64 {
 	return -eta
 }
 
-// counts is a ConjugateModel without local variables: x_n ~ Poisson(z), for a q over z of the Gamma
-// family, T(z) = (log z, z).
+// counts is a ConjugateModel without local variables. It has x_n ~ Poisson(z) and q(z) from the
+// Gamma family with T(z) = (log z, z).
 type counts struct {
 	x    []float64
-	fail map[int]error // of Local, by term
+	fail map[int]error // errors of Local by term
 }
 
 func (c counts) Len() int { return len(c.x) }
@@ -378,7 +379,7 @@ func (c counts) Local(dst, mu []float64, n int, weight float64) (float64, error)
 	return c.x[n]*mu[0] - mu[1] - lg, nil
 }
 
-// newCounts returns 40 counts, and the Gamma prior.
+// newCounts returns 40 counts and the Gamma prior.
 func newCounts(t testing.TB) (counts, *Exp) {
 	t.Helper()
 	var c counts
@@ -401,7 +402,7 @@ func TestConjugateExact(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", coords, err)
 		}
-		// The posterior is Gamma(2 + Σx, 0.5 + N), and the ELBO the evidence.
+		// The posterior is Gamma(2 + Σx, 0.5 + N), and the ELBO is the evidence.
 		a, b := 2+sum, 0.5+40
 		lg := func(x float64) float64 { l, _ := math.Lgamma(x); return l }
 		evidence := 2*math.Log(0.5) - lg(2) - a*math.Log(b) + lg(a)
@@ -422,8 +423,8 @@ func TestConjugateExact(t *testing.T) {
 	}
 }
 
-// A step with the batch B and the fraction ρ is η ← (1−ρ)η + ρ(η_p + N/M Σ_B t), and what is proved
-// is KL(q‖q*).
+// TestConjugateFractions checks that a step with the batch B and the fraction ρ is η ← (1−ρ)η +
+// ρ(η_p + N/M Σ_B t), and that its GapBound is KL(q‖q*).
 func TestConjugateFractions(t *testing.T) {
 	c, prior := newCounts(t)
 	o := Objective[*Exp]{F: Conjugate(c), H: KLTo(prior), Init: prior}
@@ -431,7 +432,7 @@ func TestConjugateFractions(t *testing.T) {
 	for _, step := range []Schedule{FractionStep(3, 0.6), nil} {
 		eta, etaP := prior.Natural(nil), prior.Natural(nil)
 		rho := func(k int) float64 { return math.Pow(float64(3+k), -0.6) }
-		if step == nil { // that of the Stepper
+		if step == nil { // the schedule of the Stepper
 			rho = func(k int) float64 { return math.Pow(float64(10+k), -0.7) }
 		}
 		s := &Solver{StepSize: step, BatchSize: 6, Sampler: InOrder(), MaxPasses: 3, EvalEvery: 1,
@@ -521,8 +522,8 @@ func TestConjugateErrors(t *testing.T) {
 	}
 }
 
-// The bits do not depend on the number of workers, nor on a run having been saved and loaded in
-// between.
+// TestConjugateSameBits checks that the bits do not depend on the number of workers, nor on
+// saving and loading the run.
 func TestConjugateSameBits(t *testing.T) {
 	c, prior := newCounts(t)
 	c.x = slices.Repeat(c.x, 10)
@@ -571,7 +572,8 @@ func TestConjugateSameBits(t *testing.T) {
 	}
 }
 
-// A gradient allocates nothing that grows with the terms once it is warm.
+// TestConjugateAllocs checks that after the first gradient no allocation grows with the number of
+// terms.
 func TestConjugateAllocs(t *testing.T) {
 	if testkit.Race {
 		t.Skip("counts of allocations are others with the race detector")
@@ -623,9 +625,9 @@ func TestFractionStep(t *testing.T) {
 	}
 }
 
-// What a Certificate finds on a path does not depend on when the run is evaluated, nor is it put
-// off by a start that was drawn: f is concave in μ, and no step of coordinate ascent violates what
-// is proved.
+// TestConjugateCertificate checks that a Certificate does not depend on the evaluations of the
+// run. It must also work with a random start. Since f is concave in μ, no step of coordinate
+// ascent violates the bounds.
 func TestConjugateCertificate(t *testing.T) {
 	x, _ := kit.LoadIris(t)
 	m, err := NewMixture(x, 3, nil)
@@ -654,9 +656,9 @@ func TestConjugateCertificate(t *testing.T) {
 	}
 }
 
-// TestObjectiveMixed: exact steps arrive where steps to the targets alone take hundreds or
-// thousands of passes: under wide priors with few rows and nearly equal columns. The GLM, which has
-// steps of its own, says where.
+// TestObjectiveMixed checks that exact steps reach the optimum of the GLM under wide priors, with
+// few rows and nearly equal columns. Steps to the targets alone would take hundreds or thousands
+// of passes.
 func TestObjectiveMixed(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(31, 2))
@@ -698,8 +700,8 @@ func TestObjectiveMixed(t *testing.T) {
 	}
 }
 
-// A run that is saved and loaded goes on to the bits that it would have had, whatever drew its
-// start.
+// TestMixtureResume checks that a run that is saved and loaded continues with the same bits, for
+// any start.
 func TestMixtureResume(t *testing.T) {
 	x, _ := kit.LoadIris(t)
 	m, err := NewMixture(x, 3, nil)
@@ -709,7 +711,7 @@ func TestMixtureResume(t *testing.T) {
 	kit.SameResumed(t, m, 3, 3)
 }
 
-// The gradient that Local adds is that of what it returns.
+// TestMixtureLocal checks that the gradient that Local adds is the gradient of its value.
 func TestMixtureLocal(t *testing.T) {
 	x, _ := kit.LoadIris(t)
 	m, err := NewMixture(x, 3, nil)

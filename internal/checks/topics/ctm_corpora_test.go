@@ -17,7 +17,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// oneStep is q of the documents 0 and 1 after a step on them.
+// oneStep returns q of documents 0 and 1 after one step on them.
 func oneStep(t *testing.T, c *Corpus, opt CTMOptions, beta float64) []float64 {
 	t.Helper()
 	words := mat.NewDense(3, c.Terms, nil)
@@ -26,7 +26,7 @@ func oneStep(t *testing.T, c *Corpus, opt CTMOptions, beta float64) []float64 {
 			words.Set(k, v, 1+math.Abs(math.Sin(float64(1+v+k*c.Terms))))
 		}
 	}
-	opt.Topics, opt.TopicPrior = words, 1e-12 // or else topics depend on the size of the corpus
+	opt.Topics, opt.TopicPrior = words, 1e-12 // otherwise topics depend on the size of the corpus
 	rng := rand.New(rand.NewPCG(1, 2))
 	m := kit.MustCTM(t, c, 3, &opt)
 	st := testkit.Must(m.NewStepper(context.Background(), &Env{Rng: rng}, nil))
@@ -42,7 +42,7 @@ func oneStep(t *testing.T, c *Corpus, opt CTMOptions, beta float64) []float64 {
 	return q
 }
 
-// Two readings of the paper: with and without the factor N/M.
+// TestCTMPaperReadings checks two readings of the paper, with and without the factor N/M.
 func TestCTMPaperReadings(t *testing.T) {
 	c := kit.ToyCorpus(40, 6)
 	few := c.Subset([]int{0, 1, 2, 3})
@@ -51,14 +51,14 @@ func TestCTMPaperReadings(t *testing.T) {
 		paper := CTMOptions{Paper: true, Diagonal: diag}
 		scaled := CTMOptions{Paper: true, PaperScaled: true, Diagonal: diag}
 		plain := CTMOptions{Inner: 1, FirstInner: 1, Diagonal: diag}
-		// Without the factor a document does not see how many there are.
+		// Without the factor, a document does not depend on the number of documents.
 		testkit.CheckClose(t, fmt.Sprintf("diagonal %v: 4 documents and 40", diag),
 			oneStep(t, few, paper, inf), oneStep(t, c, paper, inf), 1e-12)
 		if got, want := oneStep(t, c, paper, 0.001),
 			oneStep(t, c, paper, inf); !slices.Equal(got, want) {
 			t.Errorf("diagonal %v: the default β is not 0.001: %v, want %v", diag, got, want)
 		}
-		// With it the step is that of N/M times β.
+		// With the factor, the step has the length N/M times β.
 		for _, x := range []struct {
 			c    *Corpus
 			beta float64
@@ -79,9 +79,10 @@ func TestCTMPaperReadings(t *testing.T) {
 	}
 }
 
-// The paper's settings on AP, 5 passes: without the factor N/M q hardly moves, and the score
-// is near that of the frequencies of words, 8.478. With it, it is nearly that of ours. The
-// steps as the appendix has them have no V⁻¹ at the lengths that the factor makes.
+// TestCTMPaperAP runs the settings of the paper on AP for 5 passes. Without the factor N/M, q
+// hardly moves, and the score stays near 8.478, the score of the word frequencies. With the
+// factor, the score almost reaches the default of this package. At the step lengths that this
+// factor causes, the steps of the appendix have no V⁻¹.
 func TestCTMPaperAP(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -110,7 +111,8 @@ func TestCTMPaperAP(t *testing.T) {
 	}
 }
 
-// loadAP reads the AP corpus: documents of even index, which train, and odd ones.
+// loadAP reads the AP corpus. Documents with even index form the training set, and the others
+// form the test set.
 func loadAP(t testing.TB) (train, test *Corpus) {
 	t.Helper()
 	c := loadCorpus(t, "ap")
@@ -126,7 +128,7 @@ func loadNIPS(t testing.TB) (train, test *Corpus) {
 	return loadCorpus(t, "nips").EvenOdd()
 }
 
-// some returns every fourth of the documents.
+// some returns every fourth document.
 func some(c *Corpus) *Corpus {
 	few := *c
 	few.Docs = nil
@@ -136,18 +138,18 @@ func some(c *Corpus) *Corpus {
 	return &few
 }
 
-// paperScore fits a model with a seed and returns its scores.
+// paperScore fits a model with a seed, and returns its scores and the time of the fit.
 func paperScore(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint64,
 	s Solver) (*HeldOut, time.Duration) {
 	t.Helper()
 	s.Src, s.EvalEvery = rand.NewPCG(seed, 1), -1
 	if s.MaxPasses == 0 {
-		s.MaxPasses = 10 // as of the paper
+		s.MaxPasses = 10 // as in the paper
 	}
 	start := time.Now()
 	p, _ := kit.FitCTM(t, train, k, opt, &s)
 	used := time.Since(start)
-	// A tenth of the draws of the protocol: the third decimal is the same.
+	// A tenth of the draws of the protocol does not change the third decimal.
 	h, err := p.HeldOut(test, &HeldOutOptions{Draws: 1000})
 	if err != nil {
 		t.Fatal(err)
@@ -155,9 +157,10 @@ func paperScore(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed 
 	return h, used
 }
 
-// The numbers to reach are nats per token on words held out; AP and NIPS, documents of even index
-// train. What an option costs is told after three passes, on every fourth of the documents that
-// test: the default is asked so as well.
+// TestCTMHeldOutAP compares scores on AP, in nats per token on held-out words, with the required
+// scores. Documents with even index form the training set. The effect of each option is measured
+// after three passes on every fourth test document, and compared with the default under the same
+// conditions.
 func TestCTMHeldOutAP(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -178,7 +181,7 @@ func TestCTMHeldOutAP(t *testing.T) {
 		name  string
 		opt   *CTMOptions
 		seeds uint64
-		most  float64 // above the default
+		most  float64 // largest excess over the default
 	}{
 		{"default", nil, 2, 0},
 		{"diagonal", &CTMOptions{Diagonal: true}, 2, 0.015},

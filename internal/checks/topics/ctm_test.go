@@ -132,7 +132,7 @@ func TestCTMErrors(t *testing.T) {
 	}
 }
 
-// With one topic the word probabilities are those of the corpus, smoothed.
+// With a single topic, the word probabilities are the smoothed frequencies of the corpus.
 func TestCTMOneTopic(t *testing.T) {
 	c := kit.ToyCorpus(40, 10)
 	p, _ := kit.FitCTM(t, c, 1, nil, &Solver{BatchSize: 40, MaxPasses: 200, EvalEvery: -1})
@@ -148,7 +148,8 @@ func TestCTMOneTopic(t *testing.T) {
 	}
 }
 
-// The topics of the documents are those of their posteriors, and what LDAvis takes.
+// TestCTMDocTopics checks that the topic proportions of the documents come from their posteriors,
+// and that WriteLDAvis accepts them.
 func TestCTMDocTopics(t *testing.T) {
 	c := &Corpus{Terms: 6, Docs: []Document{
 		{Words: []int{0, 1, 2}, Counts: []float64{9, 5, 4}},
@@ -180,8 +181,8 @@ func TestCTMDocTopics(t *testing.T) {
 	}
 }
 
-// TestTopicEnumerations: a value of an enumeration has the same number in the engine, to which it
-// is converted.
+// TestTopicEnumerations checks that each value of an enumeration has the same number in the
+// engine, because the code converts the numbers.
 func TestTopicEnumerations(t *testing.T) {
 	for e, want := range map[CTMExpectation]topic.Expectation{
 		CTMAntithetic: topic.Antithetic, CTMQuasi: topic.Quasi, CTMQuadrature: topic.Quadrature,
@@ -210,8 +211,8 @@ func TestTopicEnumerations(t *testing.T) {
 	}
 }
 
-// TestCTMStops checks that a nil Solver ends fits of small corpora by the gap, which it does not do
-// if the work is too much, and that 60 passes seldom gain more than three times that gap.
+// TestCTMStops checks that a nil Solver ends fits of small corpora by the gap, except if the work
+// is too much, and that 60 passes seldom gain more than three times that gap.
 func TestCTMStops(t *testing.T) {
 	t.Parallel()
 	expectations := []CTMExpectation{CTMAntithetic, CTMQuasi, CTMMeanField, CTMLaplace, CTMDelta}
@@ -252,8 +253,8 @@ func TestCTMStops(t *testing.T) {
 	t.Logf("converged %d, within %d", converged, within)
 }
 
-// TestCTMGapResumed checks that a run that stops before the last pass goes on to the same bits, and
-// that there is no gap before the fifth pass over all documents.
+// TestCTMGapResumed checks that a run that stops before the last pass continues with the same
+// bits, and that there is no gap before the fifth pass over all documents.
 func TestCTMGapResumed(t *testing.T) {
 	t.Parallel()
 	c, _ := groupCorpora[6].draw(300)

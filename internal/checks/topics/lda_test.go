@@ -38,7 +38,8 @@ func fitLDA(t testing.TB, c *Corpus, topics int, opt *LDAOptions, s *Solver) (*L
 	return p, res
 }
 
-// The ELBOs of coordinate ascent on 40 documents of AP, by an independent program (numpy).
+// TestLDATruth compares coordinate ascent on 40 documents of AP with the ELBOs of an independent
+// program (numpy).
 func TestLDATruth(t *testing.T) {
 	t.Parallel()
 	var truth struct{ ELBO []float64 }
@@ -79,7 +80,7 @@ func TestLDATruth(t *testing.T) {
 	}
 }
 
-// The number to reach is 8.12 nats per token on words held out.
+// TestLDAHeldOutAP checks that the score is at most 8.12 nats per token on held-out words.
 func TestLDAHeldOutAP(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -99,7 +100,7 @@ func TestLDAHeldOutAP(t *testing.T) {
 	}
 }
 
-// ldaToy returns documents of two kinds of words, and words of both.
+// ldaToy returns documents from two groups of words, and some words that both groups share.
 func ldaToy(docs int) *Corpus {
 	rng := rand.New(rand.NewPCG(3, 4))
 	c := &Corpus{Terms: 12}
@@ -117,7 +118,8 @@ func ldaToy(docs int) *Corpus {
 	return c
 }
 
-// The gradient of Local is that of what it returns, also where weights underflow.
+// TestLDALocal checks that the gradient of Local is the gradient of its value, even if weights
+// underflow.
 func TestLDALocal(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(6)
@@ -140,7 +142,7 @@ func TestLDALocal(t *testing.T) {
 		if prior >= 0.5 {
 			kit.CheckLocalGrad(t, m, g, mu, 2, 1)
 		}
-		// The rough optimum of a mini-batch is below, and close.
+		// The approximate optimum of a mini-batch must be below the optimum, but close.
 		rough, err := m.Local(g, mu, 2, 2)
 		if err != nil || rough > value+1e-9 || rough < value-0.1 {
 			t.Errorf("prior %v: %v in a mini-batch, %v at the optimum, %v", prior, rough, value,
@@ -149,8 +151,8 @@ func TestLDALocal(t *testing.T) {
 	}
 }
 
-// The bits do not depend on the number of workers, nor on a run having been saved and loaded in
-// between.
+// TestLDASameBits checks that the bits do not depend on the number of workers, nor on saving and
+// loading the run.
 func TestLDASameBits(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(300)
@@ -176,7 +178,7 @@ func TestLDASameBits(t *testing.T) {
 		}
 	}
 	kit.SameResumed(t, m, 8, 3)
-	kit.SameResumed(t, m, 53, 15) // past the mini-batches, of which there are 50
+	kit.SameResumed(t, m, 53, 15) // ends after the 50 mini-batches
 }
 
 func TestLDAErrors(t *testing.T) {
@@ -232,7 +234,7 @@ func TestLDAErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q, %v", e.name, err, e.say, e.want)
 		}
 	}
-	// A run that is canceled keeps its state.
+	// A canceled run must keep its state.
 	ctx, cancel := context.WithCancel(context.Background())
 	m, err := NewLDA(ldaToy(200), 3, nil)
 	if err != nil {
@@ -251,8 +253,8 @@ func TestLDAErrors(t *testing.T) {
 	}
 }
 
-// Random shapes: whatever the sizes and the priors, the ELBO of coordinate ascent does not fall and
-// everything is finite.
+// TestLDASeeds fits random corpora. For all sizes and priors, the ELBO of coordinate ascent must
+// not fall, and all results must be finite.
 func TestLDASeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(60)
@@ -303,9 +305,9 @@ func TestLDASeeds(t *testing.T) {
 	}
 }
 
-// A run over all documents evaluates itself at each pass, and ends at its goal; one without options
-// of a small corpus goes on to where coordinate ascent from the same start ends, also after
-// mini-batches.
+// TestLDAEndsAtGoal checks that a run over all documents evaluates itself at each pass and ends
+// at its goal. Without options, a run on a small corpus must reach the end point of coordinate
+// ascent from the same start, even after mini-batches.
 func TestLDAEndsAtGoal(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(60)
@@ -337,7 +339,8 @@ func TestLDAEndsAtGoal(t *testing.T) {
 	}
 }
 
-// Two topics of five words; the scores in comments are by hand.
+// twoTopics returns two topics of five words. The scores in the comments of its tests were
+// computed by hand.
 func twoTopics() *mat.Dense {
 	return mat.NewDense(2, 5, []float64{
 		.4, .3, .2, .1, 0,
@@ -354,8 +357,9 @@ func TestTopTerms(t *testing.T) {
 	}{
 		{ByProbability, nil, [][]int{{0, 1, 2, 3, 4}, {0, 2, 3, 4, 1}}},
 		{ByProbability, freq, [][]int{{0, 1, 2, 3, 4}, {0, 2, 3, 4, 1}}},
-		// Distribution functions of φ: .8 1 .4 .8 .2 and .6 .2 .8 .6 1, of β: 1 .8 .6 .4 .2
-		// and 1 .2 1 .6 .6, means .889 .889 .48 .533 .2 and .75 .2 .889 .6 .75.
+		// The distribution functions of φ are .8 1 .4 .8 .2 and .6 .2 .8 .6 1. The distribution
+		// functions of β are 1 .8 .6 .4 .2 and 1 .2 1 .6 .6. Their means are .889 .889 .48 .533
+		// .2 and .75 .2 .889 .6 .75.
 		{ByFREX, nil, [][]int{{0, 1, 3, 2, 4}, {2, 0, 4, 3, 1}}},
 		{ByFREX, freq, [][]int{{0, 1, 3, 2, 4}, {2, 0, 4, 3, 1}}},
 		// 1 3 1 .345 0 and 1 0 2 .345 10
@@ -377,12 +381,12 @@ func TestTopTerms(t *testing.T) {
 			}
 		}
 	}
-	// Without frequencies, those of topics that are equally common: lift 1 0 4/3 1 2.
+	// Without frequencies, all topics are equally common, and the lift is 1 0 4/3 1 2.
 	if got, err := TopTerms(twoTopics(), nil, 2, ByLift); err != nil ||
 		!slices.Equal(got[1], []int{4, 2}) {
 		t.Errorf("lift without frequencies: %v, %v", got, err)
 	}
-	// Their scale does not matter.
+	// The scale of the frequencies does not matter.
 	if got, err := TopTerms(twoTopics(), []float64{.4, .1, .2, .29, .01}, 5,
 		ByRelevance); err != nil || !slices.Equal(got[1], []int{2, 4, 0, 3, 1}) {
 		t.Errorf("relevance by fractions: %v, %v", got, err)
@@ -506,8 +510,8 @@ func TestCoherence(t *testing.T) {
 		}
 		return d
 	}
-	// D(0) = 3, D(1) = D(2) = 2, D(0,1) = 2, D(0,2) = D(1,2) = 1; 3 is nowhere, and
-	// 4 with 5 alone.
+	// D(0) = 3, D(1) = D(2) = 2, D(0,1) = 2 and D(0,2) = D(1,2) = 1. Word 3 occurs nowhere, and
+	// words 4 and 5 occur only together.
 	c := &Corpus{Terms: 6, Docs: []Document{doc(0, 1), doc(0, 1, 2), doc(0), doc(2, 4, 5)}}
 	top := [][]int{{0, 1, 2}, {2, 1, 0}, {0, 3}, {3, 0}, {4, 5}, {1}, {}}
 	umass, err := UMass(top, c)
@@ -532,7 +536,7 @@ func TestCoherence(t *testing.T) {
 			t.Errorf("NPMI of %v is %v, want %v", top[k], npmi[k], wantNPMI[k])
 		}
 	}
-	// Words of every document.
+	// Words 0 and 1 occur in every document.
 	if s, err := NPMI([][]int{{0, 1}},
 		&Corpus{Terms: 2, Docs: []Document{doc(0, 1), doc(0, 1)}}); err != nil || s[0] != 1 {
 		t.Errorf("NPMI of words that are everywhere: %v, %v", s, err)
@@ -547,7 +551,7 @@ func TestExclusivity(t *testing.T) {
 	if err != nil || math.Abs(got[0]-.75) > 1e-15 || math.Abs(got[1]-5./6) > 1e-15 {
 		t.Errorf("%v, %v", got, err)
 	}
-	// A word of no topic counts as 0.
+	// A word that no topic contains counts as 0.
 	got, err = Exclusivity(mat.NewDense(1, 2, []float64{1, 0}), [][]int{{0, 1}})
 	if err != nil || got[0] != .5 {
 		t.Errorf("%v, %v", got, err)
@@ -572,7 +576,7 @@ func TestWriteLDAvis(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	// The names and shapes that pyLDAvis.prepare has.
+	// These are the names and shapes that pyLDAvis.prepare expects.
 	want := map[string]any{
 		"topic_term_dists": []any{[]any{.4, .3, .2, .1, 0.}, []any{.4, 0., .4, .1, .1}},
 		"doc_topic_dists":  []any{[]any{.5, .5}, []any{1., 0.}, []any{.25, .75}},
@@ -585,8 +589,8 @@ func TestWriteLDAvis(t *testing.T) {
 	}
 }
 
-// Topics of AP made of its documents by a word they have: the measures tell them
-// from topics of words at random.
+// TestTopicsOfAP builds topics from documents of AP that contain a given word. The measures must
+// distinguish these topics from random words.
 func TestTopicsOfAP(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -638,8 +642,8 @@ func TestTopicsOfAP(t *testing.T) {
 }
 
 // TestLDAUnknownWords infers documents whose words are equally probable in all topics. The
-// posterior is the prior, however many words there are; mean field gives one topic a share of
-// 0.98.
+// posterior is the prior for any number of words, although mean field would give one topic a
+// share of 0.98.
 func TestLDAUnknownWords(t *testing.T) {
 	t.Parallel()
 	c := &Corpus{Terms: 12}
@@ -664,8 +668,8 @@ func TestLDAUnknownWords(t *testing.T) {
 	}
 }
 
-// TestTopicDocs checks training documents of both topic models: their topics, those most similar,
-// and that files keep them.
+// TestTopicDocs checks the training documents of both topic models: their topics, the most
+// similar documents, and whether files keep them.
 func TestTopicDocs(t *testing.T) {
 	t.Parallel()
 	c := &Corpus{Terms: 6, Docs: []Document{
@@ -736,7 +740,7 @@ func TestTopicDocs(t *testing.T) {
 			t.Errorf("%s: topics of no documents are %v, %v", name, none, err)
 		}
 	}
-	// q of a document, by draws.
+	// Compare q of a document with draws.
 	d := ofLDA.Doc(3)
 	mean, lo, hi := d.Proportions(0.8)
 	x, in, sum := make([]float64, 2), 0.0, 0.0
@@ -761,7 +765,7 @@ func TestTopicDocs(t *testing.T) {
 	}
 	testkit.MustPanic(t, "document 6 of 6", func() { ofLDA.Doc(6) })
 	testkit.MustPanic(t, "level 1", func() { d.Proportions(1) })
-	// A file has the words of the documents if they are asked for.
+	// A file must hold the words of the documents only if the caller requests it.
 	var bare strings.Builder
 	if err := ofLDA.Save(&bare); err != nil || strings.Contains(bare.String(), `"words"`) {
 		t.Errorf("a file with the documents, which nobody asked for, %v", err)
@@ -836,8 +840,8 @@ func (m countingLDA) Local(dst, mu []float64, n int, weight float64) (float64, e
 }
 
 // TestAscentReadsDataOnce checks that coordinate ascent of a ConjugateModel computes the gradient
-// at each state once: the gradient that accepts a step is also the gradient of the evaluation and
-// of the next step.
+// only once per state. The gradient that accepts a step also serves the evaluation and the next
+// step.
 func TestAscentReadsDataOnce(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(60)
@@ -922,7 +926,7 @@ func TestLDAGap(t *testing.T) {
 }
 
 // TestLDASaddle starts from two equal topics. Coordinate ascent keeps them equal, far below the
-// best ELBO, and the fit must not state that it is close.
+// best ELBO, and the fit must not report a small gap.
 func TestLDASaddle(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(60)

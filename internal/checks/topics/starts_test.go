@@ -79,9 +79,9 @@ func proportions(n int, alpha float64, rng *rand.Rand) []float64 {
 	return p
 }
 
-// divided returns a start that knows the groups. Its topics are sums of the words of groups, in the
-// division of least entropy that 40 searches by moves of one group find. Like those of the other
-// starts they are mixed with the frequencies of all words.
+// divided returns a start from the groups of the documents. Each topic is the sum of the words of
+// some groups. It makes 40 searches that move one group at a time, and takes the division with
+// the least entropy. Like all starts, the topics are mixed with the frequencies of all words.
 func divided(c *Corpus, words *mat.Dense, topics int, rng *rand.Rand) *mat.Dense {
 	groups, terms := words.Dims()
 	value := func(of []int) (v float64, sum *mat.Dense) {
@@ -134,8 +134,9 @@ func divided(c *Corpus, words *mat.Dense, topics int, rng *rand.Rand) *mat.Dense
 	return best
 }
 
-// TestLDADefaultStart checks that the default start ends within 0.1% of the best ELBO of all starts
-// in 15 of 16 corpora. One of the other starts knows the groups that the documents were drawn from.
+// TestLDADefaultStart checks that the default start ends within 0.1% of the best ELBO of all
+// starts in 15 of 16 corpora. One of the other starts uses the groups from which the documents
+// were drawn.
 func TestLDADefaultStart(t *testing.T) {
 	t.Parallel()
 	seeds := testkit.Longer[uint64](4, testkit.Shorter[uint64](2, 1))

@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// These numbers are those of gumbel.go of the package.
+// gumbelPoly repeats the numbers in gumbel.go of package fma.
 var gumbelPoly = []float64{
 	0x1.fffffffff13c3p-2, 0x1.5555555589fb1p-3, 0x1.5555557df57a8p-5, 0x1.1111108e18dd2p-7,
 	0x1.6c163bdae7f73p-10, 0x1.a01b73a6fce4bp-13, 0x1.a16e44c113d04p-16, 0x1.71017b7eda279p-19,
@@ -23,7 +23,7 @@ var normalPoly = []float64{
 }
 
 func addNormal() {
-	begin("addNormal", "func(n int, f, x *float64)", "is addNormal, n being a multiple of 8.")
+	begin("addNormal", "func(n int, f, x *float64)", "implements addNormal if n is a multiple of 8.")
 	n, f, at := load("n"), load("f"), load("x")
 	one, least := register(number("one", 1)), register(number("gumbelLeast", -690))
 	centre := register(number("normalCentre", 3))
@@ -53,7 +53,7 @@ func addNormal() {
 
 func gumbel() {
 	begin("gumbel", "func(n, nodes int, rule, e, f0, f1, f2 *float64)",
-		"is gumbel, n being a multiple of 8.")
+		"implements gumbel if n is a multiple of 8.")
 	n, nodes, rule := load("n"), load("nodes"), load("rule")
 	e, f0, f1, f2 := load("e"), load("f0"), load("f1"), load("f2")
 	one, least := register(number("one", 1)), register(number("gumbelLeast", -690))
@@ -85,7 +85,7 @@ func gumbel() {
 	end()
 }
 
-// expFast returns e^x for x ≤ 0, but e^least at the least.
+// expFast returns e^x for x ≤ 0, or e^least if that is larger.
 func expFast(x, least, one reg.VecVirtual) reg.VecVirtual {
 	r, t, f, square := vector(), vector(), vector(), vector()
 	VMAXPD(x, least, r)
@@ -105,7 +105,7 @@ func expFast(x, least, one reg.VecVirtual) reg.VecVirtual {
 func bell() {
 	begin("bell",
 		"func(n int, table *float64, w, r *[8]float64, q float64, f0, f1, f2 *[8]float64)",
-		"is bell for a table of n rows.")
+		"implements bell for a table of n rows.")
 	table, wAt, rAt := load("table"), load("w"), load("r")
 	f := []reg.Register{load("f0"), load("f1"), load("f2")}
 	left := GP64()
@@ -159,7 +159,7 @@ func bell() {
 
 func quotients() {
 	begin("quotients", "func(n int, p, f0, f1, f2 *float64)",
-		"is quotients, n being a multiple of 8.")
+		"implements quotients if n is a multiple of 8.")
 	n, p, f0, f1, f2 := load("n"), load("p"), load("f0"), load("f1"), load("f2")
 	one, least := register(number("one", 1)), register(number("quotientLeast", 0x1p-960))
 	repeat("vector", n, lanes, func() {

@@ -1,6 +1,9 @@
-// Command gen writes the assembly of package fma.
+// Command gen generates the assembly of package fma for amd64, and its Go declarations.
 //
 //	go generate ./internal/fma
+//
+// The functions implement the loops of tile.go, exp.go, softplus.go, gumbel.go, geometric.go and
+// sparse.go in package fma, with the same bits.
 package main
 
 import (
@@ -14,15 +17,14 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// A panel has rows numbers of a column or columns numbers of a row, as tile.go of the package has
-// it.
+// A panel has rows numbers of a column or columns numbers of a row, as in tile.go of package fma.
 const (
 	rows    = 4
 	columns = 12
 )
 
-// What vectors are: their number of float64 and of bytes, a new one, and what the names of
-// functions end with.
+// These variables describe the vectors: their number of float64 and of bytes, a function that
+// allocates a register, and the suffix of function names.
 var (
 	lanes  = 4
 	bytes  = 8 * lanes
@@ -36,6 +38,8 @@ func main() {
 	trsm(1)
 	dot("dot", false)
 	dot("dotSquares", true)
+	dotRows("dotRows", false)
+	dotRows("dotSquaresRows", true)
 	axpy("axpy", false)
 	axpy("axpySquares", true)
 	axpyRows("axpy4", 4)
@@ -105,7 +109,8 @@ func zero() reg.VecVirtual {
 	return v
 }
 
-// repeat makes body as often as n holds count, which it takes from n.
+// repeat emits a loop over body that runs while n is at least count, and subtracts count from n
+// each time.
 func repeat(label string, n reg.Register, count int, body func()) {
 	Label(label)
 	CMPQ(n, U32(uint32(count)))
@@ -118,7 +123,7 @@ func repeat(label string, n reg.Register, count int, body func()) {
 
 func advance(r reg.Register, by int) { ADDQ(U32(uint32(by)), r) }
 
-// several are names of so many parameters.
+// several returns the names of n parameters.
 func several(name string, n int) []string {
 	if n == 1 {
 		return []string{name}
@@ -144,8 +149,7 @@ func advances(r []reg.Register, by int) {
 	}
 }
 
-// A row is that of so many panels of columns side by side, from the places in memory where each has
-// it.
+// A row is a row of adjacent panels of columns, given by its address in each panel.
 type row []Mem
 
 func rowAt(panels []reg.Register, disp int) row {
@@ -156,10 +160,11 @@ func rowAt(panels []reg.Register, disp int) row {
 	return r
 }
 
-// vectors is how many a row of so many panels has.
+// vectors returns the number of vectors in a row of the given number of panels.
 func vectors(panels int) int { return panels * columns / lanes }
 
-// at returns where vector j of r is, and where its upper half is if that belongs to the next panel.
+// at returns the address of vector j of r. If its upper half belongs to the next panel, it also
+// returns the address of that half.
 func (r row) at(j int) (low Mem, high *Mem) {
 	p, first := j*lanes/columns, j*lanes%columns
 	if first+lanes > columns {
@@ -188,10 +193,10 @@ func (r row) store(j int, v reg.VecVirtual) {
 	VEXTRACTF64X4(Imm(1), v, *high)
 }
 
-// product returns the sums over k of the products of the rows of a and the columns of b, which are
-// panels of rows × k and k × columns. Where there is a c, as many rows of it as there are of sums,
-// ldc bytes apart, are fetched meanwhile, one at a time: all at once, their misses would hold up
-// what comes of a and b.
+// product returns the sums over k of the products of the rows of a and the columns of b, which
+// are panels of rows × k and k × columns. If c is not nil, product also prefetches one row of c
+// for each sum. The rows are ldc bytes apart. It prefetches one row at a time, because many
+// misses at once would delay the loads of a and b.
 func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.VecVirtual {
 	sum := make([][]reg.VecVirtual, len(a)*rows)
 	for i := range sum {
@@ -226,7 +231,7 @@ func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.V
 	if c != nil {
 		left, part, n := GP64(), GP64(), GP64()
 		MOVQ(k, part)
-		SHRQ(Imm(uint64(bits.Len(uint(len(sum))-1))), part) // a power of two
+		SHRQ(Imm(uint64(bits.Len(uint(len(sum))-1))), part) // divides by a power of two
 		ANDQ(I8(-unroll), part)
 		var at []reg.Register
 		for _, c := range c {
@@ -251,14 +256,14 @@ func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.V
 	return sum
 }
 
-// gemm is for the tile of so many panels of rows and of columns.
+// gemm emits gemmTile for tall panels of rows and wide panels of columns.
 func gemm(name string, tall, wide int) {
 	as, bs, cs := several("a", tall), several("b", wide), several("c", wide)
-	doc := "is gemmTile."
+	doc := "implements gemmTile."
 	if wide > 1 {
-		doc = "is gemmTile for both of the panels of b, whose tiles are at c0 and c1"
+		doc = "applies gemmTile to both panels of b, whose tiles are at c0 and c1"
 		if tall > 1 {
-			doc += ", and for both of those of a, whose tiles are one below the other"
+			doc += ", and to both panels of a, whose tiles are one below the other"
 		}
 		doc += "."
 	}
@@ -283,19 +288,19 @@ func gemm(name string, tall, wide int) {
 	end()
 }
 
-// trsm is for the tile of so many panels of columns.
+// trsm emits trsmTile for the given number of panels of columns.
 func trsm(wide int) {
 	bs, xs := several("b", wide), several("x", wide)
-	doc := "is trsmTile."
+	doc := "implements trsmTile."
 	if wide > 1 {
-		doc = "is trsmTile for both of the panels of b, of which x0 and x1 are parts."
+		doc = "applies trsmTile to both panels of b. The pointers x0 and x1 point into them."
 	}
 	begin("trsm", fmt.Sprintf("func(k int, a, %s, %s, t *float64)", strings.Join(bs, ", "), strings.Join(xs, ", ")), doc)
 	k, a, b, x, t := load("k"), load("a"), loads(bs), loads(xs), load("t")
 	sum := product(k, []reg.Register{a}, b, nil, nil)
 	l := vector()
 	for i := range sum {
-		for s := range i { // rows before i of sum hold what is solved
+		for s := range i { // rows of sum before i hold solved rows
 			VBROADCASTSD(Mem{Base: t, Disp: (i*rows + s) * 8}, l)
 			for j := range sum[i] {
 				VFMADD231PD(sum[s][j], l, sum[i][j])
@@ -313,10 +318,32 @@ func trsm(wide int) {
 	end()
 }
 
-// dot writes the inner product of x, or its squares, and y.
+// dot emits the inner product of x, or of its squares, and y.
 func dot(name string, squared bool) {
 	begin(name, "func(n int, x, y *float64) float64", "is "+name+".")
-	n, x, y := load("n"), load("x"), load("y")
+	Store(dotLoop(load("n"), load("x"), load("y"), squared), ReturnIndex(0))
+	end()
+}
+
+// dotRows writes the inner products of rows, which are ld apart, and y.
+func dotRows(name string, squared bool) {
+	begin(name, "func(rows, n int, x *float64, ld int, y, dst *float64)", "is "+name+".")
+	n, x, ld, y, dst := load("n"), load("x"), load("ld"), load("y"), load("dst")
+	SHLQ(Imm(3), ld)
+	repeat("row", load("rows"), 1, func() {
+		k, u, v := GP64(), GP64(), GP64()
+		MOVQ(n, k)
+		MOVQ(x, u)
+		MOVQ(y, v)
+		VMOVSD(dotLoop(k, u, v, squared), Mem{Base: dst})
+		ADDQ(ld, x)
+		advance(dst, 8)
+	})
+	end()
+}
+
+// dotLoop writes an inner product of n numbers, and returns where it is. It changes n, x and y.
+func dotLoop(n, x, y reg.Register, squared bool) reg.VecVirtual {
 	var sum [4]reg.VecVirtual
 	for i := range sum {
 		sum[i] = zero()
@@ -353,13 +380,12 @@ func dot(name string, squared bool) {
 		advance(x, 8)
 		advance(y, 8)
 	})
-	Store(s, ReturnIndex(0))
-	end()
+	return s
 }
 
-// axpy writes the addition of a multiple of x, or of its squares, to y.
+// axpy emits the addition of a multiple of x, or of its squares, to y.
 func axpy(name string, squared bool) {
-	begin(name, "func(n int, a float64, x, y *float64)", "is "+name+".")
+	begin(name, "func(n int, a float64, x, y *float64)", "implements "+name+".")
 	n, x, y := load("n"), load("x"), load("y")
 	a := scalar("a")
 	for _, unroll := range []int{4, 1} {
@@ -399,9 +425,9 @@ func axpy(name string, squared bool) {
 	end()
 }
 
-// axpyRows is axpy for so many rows.
+// axpyRows emits axpy for count rows.
 func axpyRows(name string, count int) {
-	begin(name, fmt.Sprintf("func(n int, a *[%d]float64, x *float64, ld int, y *float64)", count), "is "+name+".")
+	begin(name, fmt.Sprintf("func(n int, a *[%d]float64, x *float64, ld int, y *float64)", count), "implements "+name+".")
 	n, at, x, ld, y := load("n"), load("a"), load("x"), load("ld"), load("y")
 	SHLQ(Imm(3), ld)
 	row := make([]reg.Register, count)
@@ -456,7 +482,7 @@ func copyPanel() {
 			VMOVUPD(Mem{Base: src, Disp: j * bytes}, v)
 			VMOVUPD(v, Mem{Base: dst, Disp: j * bytes})
 		}
-		// the lines of the panel that comes next, of which no other has asked for
+		// prefetch the cache lines of the next panel
 		for _, next := range []int{columns*8 + 32, 2*columns*8 - 1} {
 			PREFETCHT0(Mem{Base: src, Disp: next})
 		}
@@ -467,7 +493,7 @@ func copyPanel() {
 }
 
 func copyNarrow() {
-	begin("copyNarrow", "func(k int, dst, src *float64, ld int)", "is copyNarrow.")
+	begin("copyNarrow", "func(k int, dst, src *float64, ld int)", "implements copyNarrow.")
 	k, dst, src, ld := load("k"), load("dst"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
 	for _, unroll := range []int{4, 1} {
@@ -501,7 +527,7 @@ func weighPanel() {
 	end()
 }
 
-// four returns p and the three pointers that follow it, ld bytes apart.
+// four returns p and the next three pointers, which are ld bytes apart.
 func four(p, ld reg.Register) [4]reg.Register {
 	r := [4]reg.Register{p}
 	for i := 1; i < 4; i++ {
@@ -512,7 +538,7 @@ func four(p, ld reg.Register) [4]reg.Register {
 	return r
 }
 
-// square transposes 4×4 numbers.
+// square transposes a 4×4 block.
 func square(v [4]reg.VecVirtual) [4]reg.VecVirtual {
 	e, f, g, h := vector(), vector(), vector(), vector()
 	VUNPCKLPD(v[1], v[0], e) // 00 10 02 12
@@ -528,7 +554,7 @@ func square(v [4]reg.VecVirtual) [4]reg.VecVirtual {
 
 func transpose() {
 	begin("transpose", "func(k int, dst *float64, ldd int, src *float64, ld int)",
-		"stores four rows of src, of which it takes the first k, a multiple of 4, as the first columns of k rows of dst.")
+		"stores the first k numbers of four rows of src as the first columns of k rows of dst. The number k is a multiple of 4.")
 	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
 	SHLQ(Imm(3), ldd)
@@ -552,7 +578,7 @@ func transpose() {
 
 func untranspose() {
 	begin("untranspose", "func(k int, dst *float64, ldd int, src *float64, ld int)",
-		"is the inverse of transposeAVX2: it stores the first columns of k rows of src, k a multiple of 4, as four rows of dst.")
+		"is the inverse of transposeAVX2. It stores the first columns of k rows of src as four rows of dst. The number k is a multiple of 4.")
 	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
 	SHLQ(Imm(3), ldd)
@@ -575,7 +601,7 @@ func untranspose() {
 }
 
 func weighRows() {
-	begin("weighRows", "func(k int, dst, src, w *float64)", "is weighRows.")
+	begin("weighRows", "func(k int, dst, src, w *float64)", "implements weighRows.")
 	k, dst, src, w := load("k"), load("dst"), load("src"), load("w")
 	for _, unroll := range []int{4, 1} {
 		repeat(fmt.Sprintf("row%d", unroll), k, unroll, func() {
@@ -594,14 +620,14 @@ func weighRows() {
 }
 
 func ratios() {
-	begin("ratios", "func(n int, t, u, y, s *float64, w, least float64)", "is ratios, n being a multiple of 4.")
+	begin("ratios", "func(n int, t, u, y, s *float64, w, least float64)", "implements ratios if n is a multiple of 4.")
 	n, t, u, y, s := load("n"), load("t"), load("u"), load("y"), load("s")
 	w, least := scalar("w"), scalar("least")
 	one := register(number("one", 1))
 	repeat("vector", n, lanes, func() {
 		r, x := vector(), vector()
 		VMOVUPD(Mem{Base: s}, r)
-		VMAXPD(r, least, r) // the second operand where one is NaN
+		VMAXPD(r, least, r) // the second operand if either is NaN
 		VDIVPD(r, one, r)
 		VMULPD(Mem{Base: y}, w, x)
 		VMULPD(r, x, x)
@@ -616,7 +642,7 @@ func ratios() {
 }
 
 func squares() {
-	begin("squares", "func(k int, panel, dst *float64)", "is squares.")
+	begin("squares", "func(k int, panel, dst *float64)", "implements squares.")
 	k, panel, dst := load("k"), load("panel"), load("dst")
 	sum := make([]reg.VecVirtual, vectors(1))
 	for j := range sum {
@@ -637,7 +663,7 @@ func squares() {
 }
 
 func scale() {
-	begin("scale", "func(n int, a float64, x *float64)", "is scale, n being a multiple of 4.")
+	begin("scale", "func(n int, a float64, x *float64)", "implements scale if n is a multiple of 4.")
 	n, x, a := load("n"), load("x"), scalar("a")
 	repeat("vector", n, lanes, func() {
 		v := vector()
@@ -649,7 +675,7 @@ func scale() {
 }
 
 func divide() {
-	begin("divide", "func(n int, x *float64, a float64)", "is divide, n being a multiple of 4.")
+	begin("divide", "func(n int, x *float64, a float64)", "implements divide if n is a multiple of 4.")
 	n, x, a := load("n"), load("x"), scalar("a")
 	repeat("vector", n, lanes, func() {
 		v := vector()
@@ -661,13 +687,13 @@ func divide() {
 	end()
 }
 
-// addSquares makes the sums of squares of differences, which are divided by s where over.
+// addSquares emits the sums of squares of differences, which are divided by s if over is true.
 func addSquares(name string, over bool) {
 	signature := "func(n int, dst *float64, a float64, y *float64)"
 	if over {
 		signature = "func(n int, dst *float64, a float64, y *float64, s float64)"
 	}
-	begin(name, signature, "is "+name+", n being a multiple of 4.")
+	begin(name, signature, "implements "+name+" if n is a multiple of 4.")
 	n, dst, y, a := load("n"), load("dst"), load("y"), scalar("a")
 	var s reg.VecVirtual
 	if over {
@@ -688,13 +714,13 @@ func addSquares(name string, over bool) {
 	end()
 }
 
-// number is memory that holds v in each lane of the longest vectors.
+// number returns a memory operand that holds v in each lane of the longest vectors.
 func number(name string, v float64) Mem { return word(name, math.Float64bits(v)) }
 
-// words are what word has made.
+// words holds the memory operands that word has created.
 var words = map[string]Mem{}
 
-// word is number for the bits v.
+// word returns a memory operand that holds the bits v in each lane.
 func word(name string, v uint64) Mem {
 	if m, ok := words[name]; ok {
 		return m
@@ -723,7 +749,7 @@ func polynomial(name string, x reg.VecVirtual, p ...float64) reg.VecVirtual {
 	return s
 }
 
-// mask returns in which lanes a comparison of VCMPPD holds.
+// mask returns a mask of the lanes for which a comparison of VCMPPD holds.
 func mask(comparison uint8, y Op, x reg.VecVirtual) reg.Register {
 	m := newMask()
 	VCMPPD(Imm(uint64(comparison)), y, x, m)
@@ -737,7 +763,7 @@ func newMask() reg.Register {
 	return vector()
 }
 
-// negative returns in which lanes x has the sign −.
+// negative returns a mask of the lanes in which x has a negative sign.
 func negative(x reg.VecVirtual) reg.Register {
 	if lanes < 8 {
 		return x
@@ -747,7 +773,7 @@ func negative(x reg.VecVirtual) reg.Register {
 	return m
 }
 
-// choose makes y x where the mask holds.
+// choose copies x to y in the lanes of the mask.
 func choose(mask reg.Register, x, y reg.VecVirtual) {
 	if lanes == 8 {
 		VMOVAPD(x, mask, y)
@@ -756,7 +782,7 @@ func choose(mask reg.Register, x, y reg.VecVirtual) {
 	VBLENDVPD(mask, x, y, y)
 }
 
-// Comparisons of VCMPPD, which are false for NaN but for the last.
+// These are comparisons of VCMPPD. All but the last are false for NaN.
 const (
 	equal    = 0x00
 	below    = 0x11
@@ -764,11 +790,11 @@ const (
 	notAbove = 0x1a
 )
 
-// These numbers are those of exp.go of the package.
+// The numbers below repeat the constants in exp.go of package fma.
 
-// expOf returns e^x, and makes x something else. Of x it takes what is between least and most.
+// expOf returns e^x for x clamped to the range from least to most. It overwrites x.
 func expOf(x reg.VecVirtual, least, most, one reg.VecVirtual) reg.VecVirtual {
-	VMAXPD(x, least, x) // the second operand where one is NaN
+	VMAXPD(x, least, x) // the second operand if either is NaN
 	VMINPD(x, most, x)
 	t, f := vector(), vector()
 	VMOVUPD(number("logE", math.Log2E), t)
@@ -794,7 +820,7 @@ func expOf(x reg.VecVirtual, least, most, one reg.VecVirtual) reg.VecVirtual {
 }
 
 func exp() {
-	begin("exp", "func(n int, x *float64)", fmt.Sprintf("is exp, n being a multiple of %d.", lanes))
+	begin("exp", "func(n int, x *float64)", fmt.Sprintf("implements exp if n is a multiple of %d.", lanes))
 	n, at := load("n"), load("x")
 	least, most, one := register(number("expLeast", -746)), register(number("expMost", 710)), register(number("one", 1))
 	repeat("vector", n, lanes, func() {
@@ -851,7 +877,7 @@ func log1pOf(x, ones reg.VecVirtual) reg.VecVirtual {
 }
 
 func log1p() {
-	begin("log1p", "func(n int, x *float64)", fmt.Sprintf("is log1p, n being a multiple of %d.", lanes))
+	begin("log1p", "func(n int, x *float64)", fmt.Sprintf("implements log1p if n is a multiple of %d.", lanes))
 	n, at := load("n"), load("x")
 	ones := register(number("one", 1))
 	repeat("vector", n, lanes, func() {
@@ -871,7 +897,7 @@ func log1p() {
 }
 
 func softplus() {
-	begin("softplus", "func(n, nodes int, rule, f0, f1, f2, m, s *float64)", fmt.Sprintf("is softplus, n being a multiple of %d.", lanes))
+	begin("softplus", "func(n, nodes int, rule, f0, f1, f2, m, s *float64)", fmt.Sprintf("implements softplus if n is a multiple of %d.", lanes))
 	n, nodes, rule := load("n"), load("nodes"), load("rule")
 	f0, f1, f2, m, s := load("f0"), load("f1"), load("f2"), load("m"), load("s")
 	one := register(number("one", 1))
@@ -943,7 +969,7 @@ func softplus() {
 }
 
 func geometric() {
-	begin("geometric", "func(n int, w, r *[8]float64, q float64, up, down *float64, wide int, sums *[3]float64)", "is geometric, up and down being where the first row of the table is read, and the rows wide apart.")
+	begin("geometric", "func(n int, w, r *[8]float64, q float64, up, down *float64, wide int, sums *[3]float64)", "implements geometric. The pointers up and down point to the first row of the table, and the rows are wide numbers apart.")
 	n, wAt, rAt, q := load("n"), load("w"), load("r"), scalar("q")
 	up, down, wide, sums := load("up"), load("down"), load("wide"), load("sums")
 	SHLQ(Imm(3), wide)

@@ -6,10 +6,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Of rows of ones the values are not read, nor products with them taken.
+// For rows of ones, the code neither reads the values nor multiplies by them.
 
-// sparse writes what products with sparse rows are made of, for those with values and for those of
-// ones.
+// sparse emits the loops of products with sparse rows, for rows with values and for rows of ones.
 func sparse() {
 	for _, ones := range []bool{false, true} {
 		suffix = "AVX2"
@@ -24,21 +23,22 @@ func sparse() {
 	suffix = "AVX2"
 }
 
-// column loads the column of the element at the index k + off of a row in ind.
+// column loads the column of the element at index k + off of a row in ind.
 func column(ind, k reg.Register, off int) reg.Register {
 	c := GP64()
 	MOVLQSX(Mem{Base: ind, Index: k, Scale: 4, Disp: 4 * off}, c)
 	return c
 }
 
-// element loads the value of that element.
+// element loads the value of the element at index k + off.
 func element(val, k reg.Register, off int) reg.VecVirtual {
 	x := XMM()
 	VMOVSD(Mem{Base: val, Index: k, Scale: 8, Disp: 8 * off}, x)
 	return x
 }
 
-// upTo makes body for k from where it is as often as k + count ≤ n.
+// upTo emits a loop over body that starts at the present k and runs while k + count ≤ n. It adds
+// count to k each time.
 func upTo(label string, k, n reg.Register, count int, body func()) {
 	last := n
 	if count > 1 {
@@ -55,8 +55,8 @@ func upTo(label string, k, n reg.Register, count int, body func()) {
 	Label(label + "_end")
 }
 
-// between loads the places in ind and, if there is one, val where the row at ptr begins, and its
-// number of elements.
+// between loads the addresses in ind and in val at which the row at ptr begins, and its number of
+// elements. There is no address in val for rows of ones.
 func between(ptr, ind, val reg.Register) (at, values, n reg.Register) {
 	lo, end := GP64(), GP64()
 	MOVQ(Mem{Base: ptr}, lo)
@@ -72,7 +72,7 @@ func between(ptr, ind, val reg.Register) (at, values, n reg.Register) {
 }
 
 func sparseMul(ones bool) {
-	begin("sparseMul", "func(rows int, ptr *int, ind *int32, val, w, dst *float64)", "is sparseMul.")
+	begin("sparseMul", "func(rows int, ptr *int, ind *int32, val, w, dst *float64)", "implements sparseMul.")
 	rows, ptr, ind, w, dst := load("rows"), load("ptr"), load("ind"), load("w"), load("dst")
 	var val reg.Register
 	if !ones {
@@ -118,7 +118,7 @@ func sparseMul(ones bool) {
 	end()
 }
 
-// zeroAt jumps to label where the number at m is 0.
+// zeroAt emits a jump to label if the number at m is 0.
 func zeroAt(m Mem, label string) {
 	bits := GP64()
 	MOVQ(m, bits)
@@ -127,7 +127,7 @@ func zeroAt(m Mem, label string) {
 }
 
 func sparseMulT(ones bool) {
-	begin("sparseMulT", "func(rows int, ptr *int, ind *int32, val, u, dst *float64)", "is sparseMulT.")
+	begin("sparseMulT", "func(rows int, ptr *int, ind *int32, val, u, dst *float64)", "implements sparseMulT.")
 	rows, ptr, ind, u, dst := load("rows"), load("ptr"), load("ind"), load("u"), load("dst")
 	var val reg.Register
 	if !ones {
@@ -164,7 +164,8 @@ func sparseMulT(ones bool) {
 	end()
 }
 
-// rowsOf loads where the rows of a matrix begin that the elements from k on of a sparse row name.
+// rowsOf loads the addresses of count rows of a matrix. The rows belong to the elements from k on
+// of a sparse row.
 func rowsOf(ind, k, a reg.Register, count int) []reg.Register {
 	step := load("d")
 	SHLQ(Imm(3), step)
@@ -178,9 +179,9 @@ func rowsOf(ind, k, a reg.Register, count int) []reg.Register {
 	return r
 }
 
-// triangle makes body for four rows of the lower triangle of a matrix, which the elements of a
-// sparse row name, and then for those that are left: so many rows, each from k on. The rows are
-// those of rowsOf.
+// triangle emits body for the rows of the lower triangle of a matrix that belong to the elements
+// of a sparse row. It emits a loop over four rows at a time from rowsOf, and then a loop over
+// single rows.
 func triangle(n, ind, a reg.Register, body func(label string, k reg.Register, r []reg.Register)) {
 	k := GP64()
 	XORQ(k, k)
@@ -189,7 +190,7 @@ func triangle(n, ind, a reg.Register, body func(label string, k reg.Register, r 
 }
 
 func sparseQuad(ones bool) {
-	begin("sparseQuad", "func(n int, ind *int32, val, a *float64, d int, sums *[2]float64)", "is sparseQuad.")
+	begin("sparseQuad", "func(n int, ind *int32, val, a *float64, d int, sums *[2]float64)", "implements sparseQuad.")
 	n, ind, a := load("n"), load("ind"), load("a")
 	var val reg.Register
 	if !ones {
@@ -204,7 +205,7 @@ func sparseQuad(ones bool) {
 			s[i] = XMM()
 			VXORPD(s[i], s[i], s[i])
 		}
-		// add adds what the element at k + off has in the rows from first on.
+		// add adds the products of the element at k + off to the sums of the rows from first on.
 		add := func(k reg.Register, off, first int, x reg.VecVirtual) (c reg.Register) {
 			c = column(ind, k, off)
 			for i := first; i < len(r); i++ {
@@ -248,7 +249,7 @@ func sparseQuad(ones bool) {
 }
 
 func sparseOuter(ones bool) {
-	begin("sparseOuter", "func(n int, ind *int32, val, p *float64, d int, w float64)", "is sparseOuter.")
+	begin("sparseOuter", "func(n int, ind *int32, val, p *float64, d int, w float64)", "implements sparseOuter.")
 	n, ind, p := load("n"), load("ind"), load("p")
 	var val reg.Register
 	if !ones {
