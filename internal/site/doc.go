@@ -4,7 +4,8 @@
 // # Concepts
 //
 // A term is w log p(y|o + η + ε): a response y with offset o and weight w, and a likelihood.
-// Package term stores the N terms of a model. It is the only place where a likelihood meets its responses.
+// Package term stores the N terms of a model. It is the only place where a likelihood meets its
+// responses.
 //
 // A site is the Gaussian factor exp(bη − ½γη²) that stands for a term. The approximation q is the
 // prior times one site per term,
