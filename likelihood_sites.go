@@ -687,7 +687,8 @@ func (p Poisson) store(e, value, d1, d2, bound []float64, c, lc float64) {
 		r, t := c*e, y*(m+lc) // t is NaN, and expectation has it, if y is 0 and m infinite
 		err := 4 * special.Eps * (math.Abs(t) + y*math.Abs(lc) + g + r*(1+math.Abs(m)+v))
 		if v >= 0 && err <= math.MaxFloat64 {
-			value[i], d1[i], d2[i], bound[i] = t-r-g, y-r, -r, err
+			// The 0 turns a t of −0 into the +0 of expectation.
+			value[i], d1[i], d2[i], bound[i] = 0+t-r-g, y-r, -r, err
 			continue
 		}
 		x := p.expectation(y, m, v, g, c, lc, e)

@@ -181,9 +181,12 @@ func (g *Matrix) Means(weights []float64) []float64 {
 		}
 		g.Part(lo, hi).AddMulT(parts[lo/size*d:][:d], share, nil)
 	})
-	means := make([]float64, d)
-	for ; len(parts) > 0; parts = parts[d:] {
-		floats.Add(means, parts[:d])
+	if n == 0 {
+		return make([]float64, d)
+	}
+	means := parts[:d:d]
+	for lo := d; lo < len(parts); lo += d {
+		floats.Add(means, parts[lo:lo+d])
 	}
 	return means
 }

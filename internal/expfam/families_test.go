@@ -711,7 +711,7 @@ func TestFamilySetup(t *testing.T) {
 		{"a Gaussian prior", pgsvi.NewIsotropic(1, 1), beta, l(1), nil, pgsvi.ErrShape,
 			[]string{"Gaussian", "Beta"}},
 		{"a log-likelihood of another dimension", beta, beta, l(2), nil, pgsvi.ErrShape,
-			[]string{"2 dimensions", "over 1"}},
+			[]string{"dimension 2", "q has 1"}},
 		{"paths without gradients", beta, beta, l(1), pgsvi.Pathwise{}, pgsvi.ErrNoEstimator,
 			[]string{"LogLik.Grad"}},
 		{"paths of a coin", coin, coin, slope, pgsvi.Pathwise{}, pgsvi.ErrNoEstimator,
