@@ -20,7 +20,7 @@ import (
 // better.
 type Mover interface {
 	// Cover sets the changes Δ of γ and stores the variances in v. It returns log|C|/|V|, and
-	// false if V is not positive definite because of rounding.
+	// false if V is not positive definite up to rounding.
 	Cover(v, delta []float64) (logDet float64, ok bool)
 	// Move follows Cover. It takes the changes u of the linear coefficients about the base mean
 	// and stores the changes of the means in d. It replaces u by C⁻¹d = u − Δd and returns

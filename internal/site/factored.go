@@ -133,7 +133,7 @@ func (s *FactoredAlgebra) Block(batch []int) error {
 		sentinel.ErrParam)
 }
 
-// Ascend implements algebra.
+// Ascend implements Algebra.
 func (s *FactoredAlgebra) Ascend() (passes int, err error) {
 	if err := s.Renewed(); err != nil {
 		return 0, err
@@ -253,10 +253,10 @@ func (s *FactoredAlgebra) begin() {
 // mostAstray bounds the steps of alone.
 const mostAstray = 10
 
-// alone leaves a state whose expectations overflow. It moves to the least squares through the
-// optimum of each term alone, and reports whether that is better, because an exponential that
-// overflows only gives a direction. If far is set, it continues with steps to the targets until a
-// state is at most half as bad.
+// alone leaves a state whose expectations overflow, because an exponential that overflows gives
+// no more than a direction. It moves to the least squares through the optimum of each term alone,
+// and reports whether that is better. If far is set, it continues with steps to the targets until
+// a state is at most half as bad.
 func (s *FactoredAlgebra) alone(far bool) bool {
 	d := s.Lin.X.Cols
 	for k := range 1 + mostAstray {
