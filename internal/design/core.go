@@ -81,7 +81,7 @@ type coreWork struct {
 	panels fma.Panels
 }
 
-// divide stores C and R of n rows in w. The rows are from lo on, or those at index.
+// divide stores C and R of n rows in w: the rows from lo on, or the rows at index from lo on.
 func (g *Matrix) divide(w *coreWork, index []int, lo, n int) {
 	f, slot := len(g.core.cols), g.core.slot
 	w.c = dense.Resize(w.c, n*f)
@@ -102,7 +102,7 @@ func (g *Matrix) divide(w *coreWork, index []int, lo, n int) {
 	}
 }
 
-// addCoreGram is addGramPart with a core. Like there, rows are multiplied by √|w|.
+// addCoreGram is addGramPart for a matrix with a core. Rows are also multiplied by √|w|.
 func (g *Matrix) addCoreGram(p, weight []float64, index []int, lo, hi int, s *Work) {
 	f, w := len(g.core.cols), &s.core
 	w.gram, w.cross = dense.Resize(w.gram, f*f), dense.Resize(w.cross, g.Cols*f)
@@ -177,7 +177,7 @@ type coreInverse struct {
 	diag []float64 // the diagonal of V_CC
 }
 
-// coreVariances is Variances with a core.
+// coreVariances is Variances for a matrix with a core.
 func (g *Matrix) coreVariances(dst, l, inv []float64, index []int, s *Work) {
 	d, f, v := g.Cols, len(g.core.cols), &s.inverse
 	v.core, v.rest = dense.Resize(v.core, f*f), dense.Resize(v.rest, d*f)
@@ -205,7 +205,7 @@ func (g *Matrix) coreVariances(dst, l, inv []float64, index []int, s *Work) {
 	s.Split(len(dst), Chunk, part)
 }
 
-// coreVariancesPart is coreVariances for the rows from lo on, as many as dst has.
+// coreVariancesPart is coreVariances for len(dst) rows from lo on.
 func (g *Matrix) coreVariancesPart(dst, l, inv []float64, index []int, lo int, v *coreInverse,
 	s *Work) {
 	n, d, f, w := len(dst), g.Cols, len(g.core.cols), &s.core
@@ -235,7 +235,7 @@ func (g *Matrix) coreVariancesPart(dst, l, inv []float64, index []int, lo int, v
 	}
 }
 
-// mulCoreRows is MulRows with a core.
+// mulCoreRows is MulRows for a matrix with a core.
 func (g *Matrix) mulCoreRows(dst, w []float64, lo, hi int, s *Work) {
 	n, d, f, draws := hi-lo, g.Cols, len(g.core.cols), len(w)/g.Cols
 	g.divide(&s.core, nil, lo, n)

@@ -1,6 +1,6 @@
 // Package design stores the rows of a linear model, dense or compressed, and computes their
-// products: Xw, Xᵀu, XᵀΓX and variances of xᵀw. It works in float64 or in twice the digits, with
-// the same bits on any number of cores.
+// products: Xw, Xᵀu, XᵀΓX and variances of xᵀw. It works in float64 or with twice the digits, and
+// has the same bits on any number of cores. GLMs and sparse GPs spend most of their time here.
 package design
 
 import (
@@ -20,10 +20,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Rows is for each row the columns and values of its non-zeros.
+// Rows is a compressed matrix: for each row, the columns and values of its non-zeros.
 type Rows struct {
 	Cols int
-	Ptr  []int // row i is ind[ptr[i]:ptr[i+1]]; empty if there are no rows
+	Ptr  []int // row i is Ind[Ptr[i]:Ptr[i+1]]; empty if there are no rows
 	Ind  []int32
 	Val  []float64
 }
@@ -36,7 +36,7 @@ func (s *Rows) Row(i int) (ind []int32, val []float64) {
 	return s.Ind[lo:hi:hi], s.Val[lo:hi:hi]
 }
 
-// valid reports whether s is a matrix of so many rows.
+// valid reports whether s is a matrix of the given number of rows.
 func (s *Rows) valid(rows int) bool {
 	n := len(s.Ind)
 	if len(s.Ptr) != rows+1 || len(s.Val) != n || s.Ptr[0] != 0 || s.Ptr[rows] != n ||
@@ -54,7 +54,7 @@ func (s *Rows) valid(rows int) bool {
 	return true
 }
 
-// WithOnes returns the rows that s has now, if intercept with a last column of ones.
+// WithOnes returns the present rows of s. If intercept is set, they have a last column of ones.
 func (s *Rows) WithOnes(intercept bool) *Rows {
 	t := &Rows{Cols: s.Cols, Ptr: s.Ptr, Ind: s.Ind, Val: s.Val}
 	if len(t.Ptr) == 0 {
@@ -78,14 +78,14 @@ func (s *Rows) WithOnes(intercept bool) *Rows {
 // CopiedRows is the number of rows that are copied together.
 const CopiedRows = 4096
 
-// Matrix is a design matrix X, rows×cols, dense or sparse. Rows are named by a
-// list of indices; nil means all of them, in order. Methods only read it, but
-// for the scratch memory that they are given.
+// Matrix is a design matrix X, rows×cols, dense or sparse. A list of indices selects rows; nil
+// means all of them, in order. Methods only read the matrix. They write to the scratch memory in
+// their arguments, so goroutines can share a Matrix.
 type Matrix struct {
 	Rows, Cols int
-	Dense      []float64 // row by row, or
+	Dense      []float64 // row by row, or nil
 	Sparse     *Rows
-	// every value of sparse rows is known to be 1, as of features that are there or not
+	// every value of the sparse rows is 1, as for indicators
 	Unit bool
 
 	core *core // the columns that most sparse rows have, or nil
@@ -252,7 +252,8 @@ func (g *Matrix) ColumnSpreads(weights []float64) (v, reach []float64) {
 	return v, lo
 }
 
-// Ranges returns the least and the largest value of each column in every so many-th row.
+// Ranges returns the least and the largest value of each column over every n-th row, where n is
+// every.
 func (g *Matrix) Ranges(every int) (lo, hi []float64) {
 	lo, hi = slices.Repeat([]float64{math.Inf(1)}, g.Cols), slices.Repeat([]float64{math.Inf(-1)},
 		g.Cols)
@@ -284,7 +285,7 @@ func (g *Matrix) Ranges(every int) (lo, hi []float64) {
 	return lo, hi
 }
 
-// Row returns the columns, nil if dense, and the values of row i.
+// Row returns the columns and values of row i. The columns are nil if the matrix is dense.
 func (g *Matrix) Row(i int) (ind []int32, val []float64) {
 	if g.Sparse != nil {
 		return g.Sparse.Row(i)
@@ -292,7 +293,7 @@ func (g *Matrix) Row(i int) (ind []int32, val []float64) {
 	return nil, g.Dense[i*g.Cols : (i+1)*g.Cols]
 }
 
-// compressed returns the sparse rows as they lie in memory.
+// compressed returns the sparse rows without copying them.
 func (g *Matrix) compressed() fma.Sparse {
 	s := g.Sparse
 	x := fma.Sparse{Cols: g.Cols, Ptr: s.Ptr, Ind: s.Ind, Val: s.Val}
@@ -305,7 +306,7 @@ func (g *Matrix) compressed() fma.Sparse {
 // Mul stores Xw in dst.
 func (g *Matrix) Mul(dst, w []float64, index []int) { g.mulPart(dst, w, index, 0, len(dst)) }
 
-// MulOn is mul, on as many goroutines as h lends.
+// MulOn is Mul on as many goroutines as h lends.
 func (g *Matrix) MulOn(h *parallel.Halt, dst, w []float64, index []int) {
 	if !g.Shared(h, len(dst)*g.PerRow()) {
 		g.Mul(dst, w, index)
@@ -315,7 +316,7 @@ func (g *Matrix) MulOn(h *parallel.Halt, dst, w []float64, index []int) {
 		func(_, lo, hi int) { g.mulPart(dst, w, index, lo, hi) })
 }
 
-// mulPart is mul for elements lo … hi−1 of dst.
+// mulPart is Mul for elements lo … hi−1 of dst.
 func (g *Matrix) mulPart(dst, w []float64, index []int, lo, hi int) {
 	switch {
 	case g.Sparse == nil && index == nil && g.Cols > 0:
@@ -337,16 +338,16 @@ func (g *Matrix) mulPart(dst, w []float64, index []int, lo, hi int) {
 	}
 }
 
-// SharedProducts is from how many products on rows are shared between goroutines: fewer take no
-// longer than it does to wake another.
+// SharedProducts is the number of products from which goroutines share rows. Fewer products take
+// no longer than waking a goroutine.
 const SharedProducts = 1 << 18
 
-// Shared reports whether so many products are to be shared between the goroutines that h lends.
+// Shared reports whether the goroutines that h lends should share the given number of products.
 func (g *Matrix) Shared(h *parallel.Halt, products int) bool {
 	return h.Workers() > 1 && products >= SharedProducts
 }
 
-// PerRow returns how many numbers a row has, on average.
+// PerRow returns the average number of stored values per row.
 func (g *Matrix) PerRow() int {
 	if g.Sparse == nil {
 		return g.Cols
@@ -371,7 +372,7 @@ func (g *Matrix) MulRows(dst, w []float64, lo, hi int, s *Work) {
 	}
 }
 
-// MulDouble stores Xw in dst, computed in twice the digits.
+// MulDouble stores Xw in dst, computed with twice the digits.
 func (g *Matrix) MulDouble(dst []float64, w dense.Double, index []int) {
 	for a := range dst {
 		ind, val := g.Row(dense.Index(index, a))
@@ -397,21 +398,21 @@ func (g *Matrix) AddMulT(dst, u []float64, index []int) {
 	}
 }
 
-// Sums over rows are taken in chunks of so many products, of more rows than there are columns, and
-// the sums of the chunks added in order: the bits do not depend on who took which. Products XᵀΓX
-// are taken in larger ones, of so many rows and so many for each column, beside which a sum of D²
-// numbers costs nothing.
+// Sums over rows are computed in chunks, and the sums of the chunks are added in order, so the
+// bits do not depend on which goroutine takes a chunk. A chunk of Xᵀu has about sumProducts
+// products, and never fewer rows than columns. A chunk of XᵀΓX has at least gramRows rows, and
+// gramColumns rows per column, so adding its D² numbers costs almost nothing.
 const (
 	sumProducts = 1 << 16
 	gramRows    = 4096
 	gramColumns = 16
 )
 
-// sumRows returns the number of rows whose sums Xᵀu are taken together.
+// sumRows returns the number of rows in a chunk of Xᵀu.
 func (g *Matrix) sumRows() int { return max(Chunk, sumProducts/max(1, g.PerRow()), g.Cols) }
 
-// A rowSum is a sum over rows. It says what elements lo … hi−1 of u add, and how the sum of a chunk
-// is added to those before.
+// A rowSum is a sum over rows. It has the function that adds elements lo … hi−1 of u, and the
+// function that adds the sum of a chunk to the sums before.
 type rowSum struct {
 	part func(g *Matrix, dst, u []float64, index []int, lo, hi int, s *Work)
 	add  func(dst, sum []float64, cols int)
@@ -426,8 +427,8 @@ var (
 	sumGram    = rowSum{(*Matrix).addGramPart, addLower}
 )
 
-// addSum adds r to dst in chunks of so many rows, on as many goroutines as s.halt lends where so
-// many products are worth it.
+// addSum adds r to dst in chunks of the given number of rows. It uses as many goroutines as
+// s.Halt lends, if the given number of products pays for them.
 func (g *Matrix) addSum(r *rowSum, dst, u []float64, index []int, chunk, products int, s *Work) {
 	n, size := len(u), len(dst)
 	if n <= chunk {
@@ -455,13 +456,13 @@ func (g *Matrix) addSum(r *rowSum, dst, u []float64, index []int, chunk, product
 	}
 }
 
-// AddMulTOn is AddMulT, on as many goroutines as s.halt lends.
+// AddMulTOn is AddMulT on as many goroutines as s.Halt lends.
 func (g *Matrix) AddMulTOn(dst, u []float64, index []int, s *Work) {
 	g.addSum(&sumMulT, dst, u, index, g.sumRows(), len(u)*g.PerRow(), s)
 }
 
 // addMulTPart is AddMulT for elements lo … hi−1 of u. Dense rows at an index are gathered in s,
-// which is not used otherwise.
+// which has no other use here.
 func (g *Matrix) addMulTPart(dst, u []float64, index []int, lo, hi int, s *Work) {
 	d := g.Cols
 	if g.Sparse == nil {
@@ -487,7 +488,7 @@ func (g *Matrix) addMulTPart(dst, u []float64, index []int, lo, hi int, s *Work)
 	}
 }
 
-// AddMulTDouble is AddMulTOn in twice the digits.
+// AddMulTDouble is AddMulTOn with twice the digits.
 func (g *Matrix) AddMulTDouble(dst dense.Double, u []float64, index []int, s *Work) {
 	n, d, chunk := len(u), g.Cols, g.sumRows()
 	if n <= chunk {
@@ -531,17 +532,17 @@ func (g *Matrix) addMulTDoublePart(dst dense.Double, u []float64, index []int, l
 	}
 }
 
-// Chunk is the number of rows that are treated together.
+// Chunk is the number of rows that are processed together.
 const Chunk = 256
 
-// AddGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols, on as many goroutines as s.halt
-// lends. The weights may have any sign.
+// AddGram adds Xᵀ diag(w) X to the lower triangle of p, cols×cols, on as many goroutines as
+// s.Halt lends. The weights may have any sign.
 func (g *Matrix) AddGram(p, w []float64, index []int, s *Work) {
 	per := g.PerRow()
 	g.addSum(&sumGram, p, w, index, max(gramRows, gramColumns*g.Cols), len(w)*per*per/2, s)
 }
 
-// addLower adds the lower triangle of a to that of p, both d×d.
+// addLower adds the lower triangle of a to the lower triangle of p. Both are d×d.
 func addLower(p, a []float64, d int) {
 	for i := range d {
 		fma.Axpy(1, a[i*d:i*d+i+1], p[i*d:i*d+i+1])
@@ -568,8 +569,9 @@ func (g *Matrix) addGramPart(p, w []float64, index []int, lo, hi int, s *Work) {
 		}
 		return
 	}
-	// Of x√w, and not of x and wx, the matrix of a row is positive semidefinite to the last bit: as
-	// much is left when it is taken out again.
+	// Both factors are multiplied by √|w|, instead of one factor by w. The matrix of a row is
+	// then exactly positive semidefinite, and subtracting the row later removes exactly that
+	// matrix.
 	var root [Chunk]float64
 	var rows [Chunk]int
 	c := fma.Of(p, d, d, max(1, d))
@@ -590,8 +592,8 @@ func (g *Matrix) addGramPart(p, w []float64, index []int, lo, hi int, s *Work) {
 	}
 }
 
-// part returns the dense rows of the given numbers: where they lie, if they increase and have no
-// gaps, or else in buf.
+// part returns the dense rows with the given numbers. They are a view if the numbers are
+// consecutive, and else a copy in buf.
 func (g *Matrix) part(rows []int, increase bool, buf *[]float64) fma.Matrix {
 	d, n := g.Cols, len(rows)
 	if first := rows[0]; increase && rows[n-1]-first == n-1 {
@@ -602,35 +604,36 @@ func (g *Matrix) part(rows []int, increase bool, buf *[]float64) fma.Matrix {
 	return fma.Of(*buf, n, d, max(1, d))
 }
 
-// Work is the scratch memory of products with a design, which where they are halted are of no use.
+// Work is the scratch memory of products with a design. Products are invalid if its Halt has
+// stopped.
 type Work struct {
 	buf    []float64
 	double dense.Double // a row
 	Halt   *parallel.Halt
-	// added to matrices XᵀΓX so far, N for each that is whole: what costs most where there are many
-	// weights
+	// Rows counts the rows added to matrices XᵀΓX so far, N per complete matrix. With many
+	// weights these cost most of the time.
 	Rows   int
-	others []Work    // of goroutines that share rows
-	Sums   []float64 // of chunks of rows
-	z      []float64 // of products XᵀWXZ, of k columns
+	others []Work    // scratch of goroutines that share rows
+	Sums   []float64 // sums of chunks of rows
+	z      []float64 // Z of products XᵀWXZ, with k columns
 	k      int
 	eta    []float64  // Xz
 	scaled []float64  // WXz of a few rows
-	lower  fma.Lower  // L of variances of dense rows
-	panels fma.Panels // some of these rows
+	lower  fma.Lower  // L for variances of dense rows
+	panels fma.Panels // a few of these rows
 
 	core    coreWork
 	inverse coreInverse
 }
 
-// Split does the chunks of n rows, shared between the goroutines that s.halt lends, each with
-// scratch of its own.
+// Split calls do for the chunks of n rows. The goroutines that s.Halt lends share them, each with
+// its own scratch.
 func (s *Work) Split(n, chunk int, do func(lo, hi int, s *Work)) {
 	workers := s.Halt.Workers()
 	if len(s.others) < workers {
 		s.others = make([]Work, workers)
 	}
-	var alone parallel.Halt // of which no goroutine has others
+	var alone parallel.Halt // lends no goroutine
 	alone.Watch(s.Halt.Context())
 	for i := range s.others {
 		s.others[i].Halt, s.others[i].z, s.others[i].k, s.others[i].eta = &alone, s.z, s.k, s.eta
@@ -640,11 +643,11 @@ func (s *Work) Split(n, chunk int, do func(lo, hi int, s *Work)) {
 		parallel.Func(func(worker, lo, hi int) { do(lo, hi, &s.others[worker]) }))
 }
 
-// varianceRows is the number of dense rows whose variances are taken together.
+// varianceRows is the number of dense rows whose variances are computed together.
 const varianceRows = 192
 
-// Variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols; inv, full, is used
-// for sparse rows only. Chunks of rows are shared between the goroutines that s.halt lends.
+// Variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst. L and inv = (LLᵀ)⁻¹ are cols×cols. Only sparse rows use
+// inv, which is full. The goroutines that s.Halt lends share chunks of rows.
 func (g *Matrix) Variances(dst, l, inv []float64, index []int, s *Work) {
 	if g.core != nil && len(dst) >= Chunk {
 		g.coreVariances(dst, l, inv, index, s)
@@ -665,7 +668,8 @@ func (g *Matrix) Variances(dst, l, inv []float64, index []int, s *Work) {
 		func(lo, hi int, t *Work) { g.variancesPart(dst, l, inv, index, lo, hi, &s.lower, t) })
 }
 
-// variancesPart is variances for elements lo … hi−1 of dst, a chunk; of dense rows lower is L.
+// variancesPart is Variances for elements lo … hi−1 of dst, which are a chunk. Dense rows use
+// lower, which is L.
 func (g *Matrix) variancesPart(dst, l, inv []float64, index []int, lo, hi int, lower *fma.Lower,
 	s *Work) {
 	d := g.Cols
@@ -694,7 +698,7 @@ func (g *Matrix) variancesPart(dst, l, inv []float64, index []int, lo, hi int, l
 	lower.Solve(fma.Matrix{}, rows.T(), dst[lo:hi])
 }
 
-// VariancesDouble is variances for an L of twice the digits.
+// VariancesDouble is Variances for an L with twice the digits.
 func (g *Matrix) VariancesDouble(dst []float64, l dense.Double, inv []float64, index []int,
 	s *Work) {
 	s.double.Resize(g.Cols)
@@ -718,8 +722,8 @@ func (g *Matrix) VariancesDouble(dst []float64, l dense.Double, inv []float64, i
 	}
 }
 
-// A variance of a sparse row that is smaller than this part of what the variances
-// of its weights add up to has lost too many digits to be found from V.
+// A variance of a sparse row from V has lost too many digits if it is smaller than this part of
+// the sum of the variances of its weights.
 const cancelled = 1e-6
 
 // solvedVariance returns ‖L⁻¹x‖² for a sparse x.
@@ -747,7 +751,7 @@ func (g *Matrix) QuadDiag(dst, v []float64,
 	g.QuadDiagPart(dst, v, index, 0, len(dst))
 }
 
-// QuadDiagOn is QuadDiag, on as many goroutines as h lends.
+// QuadDiagOn is QuadDiag on as many goroutines as h lends.
 func (g *Matrix) QuadDiagOn(h *parallel.Halt, dst, v []float64, index []int) {
 	if !g.Shared(h, len(dst)*g.PerRow()) {
 		g.QuadDiag(dst, v, index)
@@ -802,7 +806,7 @@ func B2i(b bool) int {
 	return 0
 }
 
-// AddSquares adds Σ_n w_n x_nj² to dst, on as many goroutines as s.halt lends.
+// AddSquares adds Σ_n w_n x_nj² to dst, on as many goroutines as s.Halt lends.
 func (g *Matrix) AddSquares(dst, w []float64, index []int, s *Work) {
 	g.addSum(&sumSquares, dst, w, index, g.sumRows(), len(w)*g.PerRow(), s)
 }
@@ -824,11 +828,11 @@ func (g *Matrix) addSquaresPart(dst, w []float64, index []int, lo, hi int, s *Wo
 	}
 }
 
-// mostSums is how many sums of chunks a product XᵀWXZ takes at most: each has the size of Z.
+// mostSums is the largest number of sums of chunks of a product XᵀWXZ. Each is as large as Z.
 const mostSums = 64
 
-// AddGramMul adds XᵀWXZ to dst, W = diag(w), and Z and dst being cols×k, on as many goroutines as
-// s.halt lends.
+// AddGramMul adds XᵀWXZ to dst, with W = diag(w), on as many goroutines as s.Halt lends. Z and
+// dst are cols×k.
 func (g *Matrix) AddGramMul(dst, z []float64, k int, w []float64, s *Work) {
 	n := len(w)
 	chunk := max(g.sumRows(), (n+mostSums-1)/mostSums)
@@ -837,15 +841,15 @@ func (g *Matrix) AddGramMul(dst, z []float64, k int, w []float64, s *Work) {
 	s.z = nil
 }
 
-// addGramMulPart is AddGramMul for elements lo … hi−1 of w, and the Z of s: of a few rows at a
-// time, so that those that are read are read again from the nearest memory.
+// addGramMulPart is AddGramMul for elements lo … hi−1 of w and the Z of s. It takes a few rows at
+// a time, because it reads them twice and they are then still in the cache.
 func (g *Matrix) addGramMulPart(dst, w []float64, _ []int, lo, hi int, s *Work) {
 	for ; lo < hi && !s.Halt.Stopped(); lo += Chunk {
 		g.addGramMulRows(dst, w[lo:min(lo+Chunk, hi)], lo, s)
 	}
 }
 
-// addGramMulRows is AddGramMul for the rows from lo on, as many as w has.
+// addGramMulRows is AddGramMul for len(w) rows from lo on.
 func (g *Matrix) addGramMulRows(dst, w []float64, lo int, s *Work) {
 	z, k, n, d := s.z, s.k, len(w), g.Cols
 	s.buf = dense.Resize(s.buf, n*k)
@@ -872,18 +876,18 @@ func (g *Matrix) addGramMulRows(dst, w []float64, lo int, s *Work) {
 	}
 }
 
-// MulGram stores Xz in eta and adds XᵀWXz to dst, W = diag(w), on as many goroutines as s.halt
-// lends. Each row is read once.
+// MulGram stores Xz in eta and adds XᵀWXz to dst, with W = diag(w), on as many goroutines as
+// s.Halt lends. It reads each row once.
 func (g *Matrix) MulGram(dst, eta, z, w []float64, index []int, s *Work) {
 	s.z, s.eta = z, eta
 	g.addSum(&sumMulGram, dst, w, index, g.sumRows(), 2*len(w)*g.PerRow(), s)
 	s.z, s.eta = nil, nil
 }
 
-// nearNumbers is how many numbers of rows are read twice from near memory.
+// nearNumbers is how many numbers of rows fit into the nearest cache between two reads.
 const nearNumbers = 1 << 11
 
-// mulGramPart is MulGram for elements lo … hi−1 of w, the eta and the z of s.
+// mulGramPart is MulGram for elements lo … hi−1 of w and the eta and z of s.
 func (g *Matrix) mulGramPart(dst, w []float64, index []int, lo, hi int, s *Work) {
 	few := min(Chunk, max(8, nearNumbers/max(1, g.PerRow())&^7))
 	for ; lo < hi && !s.Halt.Stopped(); lo += few {
@@ -893,8 +897,8 @@ func (g *Matrix) mulGramPart(dst, w []float64, index []int, lo, hi int, s *Work)
 	}
 }
 
-// mulGramRows is MulGram for the rows from lo on, as many as w has, of those at index. WXz is
-// stored in t, which may be eta.
+// mulGramRows is MulGram for len(w) rows from lo on, among the rows at index. It stores WXz in t,
+// which may be eta.
 func (g *Matrix) mulGramRows(dst, eta, t, w []float64, index []int, lo int, s *Work) {
 	n, d := len(w), g.Cols
 	switch {
@@ -923,8 +927,8 @@ func (g *Matrix) mulGramRows(dst, eta, t, w []float64, index []int, lo int, s *W
 	}
 }
 
-// AddProducts adds X_BZ to dst, of the rows lo … hi−1 of those at index, Z being cols×k. Dense rows
-// at an index are gathered in s.buf.
+// AddProducts adds X_BZ to dst, where B are the rows lo … hi−1 of the rows at index and Z is
+// cols×k. Dense rows at an index are gathered in s.buf.
 func (g *Matrix) AddProducts(dst, z []float64, k int, index []int, lo, hi int, s *Work) {
 	n, d := hi-lo, g.Cols
 	if g.Sparse == nil {
@@ -946,15 +950,15 @@ func (g *Matrix) AddProducts(dst, z []float64, k int, index []int, lo, hi int, s
 	}
 }
 
-// SavedRows is a design.
+// SavedRows is the saved form of a design.
 type SavedRows struct {
-	Dense save.List[float64] `json:"dense,omitempty"` // X row by row, or
-	Ptr   save.List[int]     `json:"ptr,omitempty"`   // its sparse rows
+	Dense save.List[float64] `json:"dense,omitempty"` // dense rows, row by row, or
+	Ptr   save.List[int]     `json:"ptr,omitempty"`   // sparse rows
 	Ind   save.List[int32]   `json:"ind,omitempty"`
 	Val   save.List[float64] `json:"val,omitempty"`
 }
 
-// Save returns the rows of x as they are saved.
+// Save returns the saved form of x.
 func (x *Matrix) Save() SavedRows {
 	if s := x.Sparse; s != nil {
 		end := s.Ptr[x.Rows]
@@ -963,7 +967,8 @@ func (x *Matrix) Save() SavedRows {
 	return SavedRows{Dense: x.Dense}
 }
 
-// Load returns so many rows of so many columns.
+// Load returns the design. The error wraps sentinel.ErrShape if it does not have the given
+// numbers of rows and columns.
 func (s *SavedRows) Load(rows, cols int) (*Matrix, error) {
 	x := &Matrix{Rows: rows, Cols: cols, Dense: s.Dense}
 	good := len(s.Dense)%cols == 0 && len(s.Dense)/cols == rows

@@ -22,8 +22,8 @@ func Unit(m int) *State {
 	return s
 }
 
-// Carry returns what the data of s tell of its weights w₀, of prior N(0, I), as a state of other
-// weights w of that prior, with w₀ = Aᵀw given their data. The mean m of s is given:
+// Carry moves the data of s to other weights. The weights w₀ of s and the new weights w both have
+// the prior N(0, I), and the data see w₀ = Aᵀw. The mean m of s is given:
 //
 //	P₊ = I + A(P − I)Aᵀ,   P₊m₊ = APm.
 //
@@ -51,8 +51,8 @@ func (s *State) Carry(a blas64.General, mean []float64) *State {
 	return q
 }
 
-// Times gives s the precision of so many times its data, I + t(P − I), and the mean that it has:
-// that of so many data would follow what is noise in them. It reports whether there is a factor.
+// Times gives s the precision of t copies of its data, I + t(P − I), and keeps its mean, because
+// the mean of t copies would fit the noise of the data. It returns false if there is no factor.
 func (s *State) Times(t float64) bool {
 	floats.Scale(t, s.P)
 	for j, m := 0, len(s.Mean); j < m; j++ {

@@ -8,14 +8,15 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Data that tell of weights w₀ = Aᵀw tell the same of w, and so many times the data tell so many
-// times as much.
+// TestCarry compares Carry for w₀ = Aᵀw with the posterior of w under the same data, and checks
+// that Times counts the data several times.
 func TestCarry(t *testing.T) {
 	const m, n = 2, 3
 	a := mat.NewDense(n, m, []float64{0.5, -1, 2, 0.3, 0.7, 0.1})
 	f := mat.NewDense(m, 4, []float64{1, 0.2, -0.4, 0.6, -0.3, 0.9, 0.8, 0.1})
 	b := mat.NewVecDense(4, []float64{0.3, -0.2, 0.5, 0.4})
-	// the precision I + FFᵀ and the mean of weights that data see by F, with slopes b
+	// see returns the precision I + FFᵀ and the mean of weights under data with the design Fᵀ and
+	// slopes b
 	see := func(f mat.Matrix, times float64) (p *mat.SymDense, mean *mat.VecDense) {
 		d, _ := f.Dims()
 		p, mean = mat.NewSymDense(d, nil), mat.NewVecDense(d, nil)

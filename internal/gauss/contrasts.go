@@ -13,16 +13,17 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Contrasts is the covariance of the weights of K classes of which only differences count: of
-// independent weights w_c ~ N(0, P_c⁻¹), less their mean over the classes,
+// Contrasts is the covariance of the weights of a softmax model of K classes, in which only
+// differences between classes count. It is the covariance of independent weights w_c ~ N(0,
+// P_c⁻¹) minus their mean over the classes,
 //
 //	Cov(w_c − w̄, w_e − w̄) = 1[c = e] V_c − (V_c + V_e)/K + Σ_j V_j/K²,   V_c = P_c⁻¹.
 //
-// Weights of a class follow one another. Scores x_nᵀw_c are those of the w_c, which are
-// independent: their differences are the same.
+// The weights of a class are consecutive. The scores x_nᵀw_c use the independent w_c, because the
+// differences of the scores are the same.
 type Contrasts struct{ Of []*Full }
 
-// Add adds a class with the precision P of s, of which it computes the factor. The error wraps
+// Add adds a class with the precision P of s and factors P. The error wraps
 // sentinel.ErrNotPosDef.
 func (c *Contrasts) Add(s *State) error {
 	clear(s.Mean)
@@ -42,7 +43,7 @@ func (c *Contrasts) Pack() (l []float64) {
 	return l
 }
 
-// LoadContrasts returns what Pack has packed, of d weights a class.
+// LoadContrasts returns the covariance that Pack packed, with d weights per class.
 func LoadContrasts(l []float64, classes, d int) (*Contrasts, error) {
 	size := d * (d + 1) / 2
 	if classes < 1 || d < 1 || len(l) != classes*size {
@@ -64,7 +65,7 @@ func LoadContrasts(l []float64, classes, d int) (*Contrasts, error) {
 	return c, nil
 }
 
-// dims returns K and the number of weights of a class.
+// dims returns K and the number of weights per class.
 func (c *Contrasts) dims() (classes, weights int) { return len(c.Of), len(c.Of[0].S.Mean) }
 
 // Variances stores the variances of the K scores of each row of x at index in dst, row by row.
@@ -127,7 +128,7 @@ func (c *Contrasts) Sym() *mat.SymDense {
 	for a := range k * d {
 		for b := range a + 1 {
 			ca, cb, i, j := a/d, b/d, a%d, b%d
-			if i < j { // the lower triangle counts
+			if i < j { // P is stored in the lower triangle
 				i, j = j, i
 			}
 			at := i*d + j
@@ -155,7 +156,7 @@ func (c *Contrasts) Draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
-// State implements Cov: there is none of all classes together.
+// State implements Cov. It returns an error, because the classes have no common precision.
 func (c *Contrasts) State(*parallel.Halt) (*State, error) {
 	return nil, fmt.Errorf("pgsvi: the weights of %d classes have no precision, since only their "+
 		"differences count: %w", len(c.Of), sentinel.ErrParam)

@@ -8,17 +8,20 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Gap bounds the gap of a state q = N(m, P⁻¹) of weights with the prior N(μ0, Λ0⁻¹), under
-// log-concave log-likelihoods, by the natural step from there, which leads to the precision P₊.
-// With P = RRᵀ, M = R⁻¹P₊R⁻ᵀ and δ = Λ0(m − μ0) − Xᵀ∂₁ it is the less of
+// Gap bounds the gap of a state q = N(m, P⁻¹) of weights with the prior N(μ0, Λ0⁻¹) under
+// log-concave log-likelihoods. It uses the natural step from q, which leads to the precision P₊.
+// With P = RRᵀ, M = R⁻¹P₊R⁻ᵀ and δ = Λ0(m − μ0) − Xᵀ∂₁ the bound is the lesser of
 //
 //	G0 = ½δᵀΛ0⁻¹δ + tr(M − I) − log|M|,
 //	G2 = [(1 − t)log(1 − t) + t]/ρ² + ½D²/(1 − D),
 //
-// λ² = δᵀP₊⁻¹δ, ρ² = max xᵀVx/μ_min, t = λρ < 1, e = λ√(max xᵀVx·μ_max)/(1 − t), D = ‖M − I‖_F + e,
-// μ the eigenvalues of M. The first is small only where the mean is nearly stationary in the metric
-// of the prior. The second is that of Newton's method on self-concordant functions, and needs
-// |ℓ‴| ≤ |ℓ″|. Where D ≥ 1 its last term is Σ max(g((1 − t)μ), g(μ/(1 − t))), g(x) = x − 1 − log x.
+//	λ² = δᵀP₊⁻¹δ, ρ² = max xᵀVx/μ_min, t = λρ < 1,
+//	e = λ√(max xᵀVx·μ_max)/(1 − t), D = ‖M − I‖_F + e, μ the eigenvalues of M.
+//
+// G0 is small only if the mean is nearly stationary in the metric of the prior. G2 is the bound
+// of Newton's method on self-concordant functions, and needs |ℓ‴| ≤ |ℓ″|. If D ≥ 1, its last term
+// is Σ max(g((1 − t)μ), g(μ/(1 − t))), g(x) = x − 1 − log x. Packages rounds and
+// sparse compute the parts.
 type Gap struct {
 	Own     float64   // δᵀΛ0⁻¹δ
 	LogDet  float64   // log|M|
@@ -29,8 +32,8 @@ type Gap struct {
 	Widest  float64 // max xᵀVx
 }
 
-// mostEigen is the largest ‖M − I‖_F at which the eigenvalues of M are bounded by it, and not
-// computed.
+// mostEigen is the largest ‖M − I‖_F that replaces the eigenvalues of M as a bound. Above it the
+// eigenvalues are computed.
 const mostEigen = 0.1
 
 // Bound returns the bound.

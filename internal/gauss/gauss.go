@@ -1,6 +1,7 @@
 // Package gauss represents Gaussians of the weights of a linear model. It has priors, and
-// precisions that add up over rows, in float64 or in twice its digits. Covariances are full,
-// diagonal, low-rank, or given by sites of the rows.
+// precisions that add up over rows, in float64 or with twice its digits. Covariances are full,
+// diagonal, low-rank, or given by sites of the rows. GLMs and sparse GPs use it: State is the
+// Gaussian that the engines step, and Cov is the covariance of a finished posterior.
 package gauss
 
 import (
@@ -30,16 +31,16 @@ type Cov interface {
 	Diag(dst []float64)
 	// Mul stores Vx in dst, which shares no memory with x.
 	Mul(dst, x []float64)
-	// Sym returns V, new.
+	// Sym returns a copy of V.
 	Sym() *mat.SymDense
 	// Draw adds a draw of N(0, V) to dst.
 	Draw(dst []float64, rng *rand.Rand) error
-	// State returns V as a dense Gaussian with mean zero, new. The error is that of h where that
-	// has stopped.
+	// State returns V as a new dense Gaussian with mean zero. The error comes from h if h has
+	// stopped.
 	State(h *parallel.Halt) (*State, error)
 }
 
-// Full is a V whose precision is at hand.
+// Full is a V with a stored precision and its factor.
 type Full struct {
 	S    *State
 	once sync.Once
@@ -47,16 +48,17 @@ type Full struct {
 	pack sync.Once
 }
 
-// A few dense rows are solved without blocks, where L is small.
+// A few dense rows are solved without blocks if L is small.
 const (
 	fewRows   = 16
-	fewCols   = fma.Block // up to which a sum of products has one block
-	fewVector = 8         // elements from which on a loop over vectors pays
+	fewCols   = fma.Block // up to fewCols columns a sum of products has one block
+	fewVector = 8         // number of elements from which a vector loop pays
 )
 
-// scratch is that of variances, a *design.Work.
+// scratch holds the *design.Work of Variances.
 var scratch = sync.Pool{New: func() any { return new(design.Work) }}
 
+// setColumns stores L column by column, for variance.
 func (c *Full) setColumns() {
 	d := len(c.S.Mean)
 	for k := range d {
@@ -66,7 +68,8 @@ func (c *Full) setColumns() {
 	}
 }
 
-// variance returns ‖L⁻¹x‖², to the bits of State.Variances; s is scratch, zero before and after.
+// variance returns ‖L⁻¹x‖² with the same bits as State.Variances. The scratch s is zero before
+// and after.
 func (c *Full) variance(x, s []float64) (sum float64) {
 	l := c.cols
 	for k, xk := range x {
@@ -86,11 +89,13 @@ func (c *Full) variance(x, s []float64) (sum float64) {
 	return sum
 }
 
+// inverse returns V, full, and computes it once.
 func (c *Full) inverse() []float64 {
 	c.once.Do(c.S.Invert)
 	return c.S.Inv
 }
 
+// Variances implements Cov.
 func (c *Full) Variances(dst []float64, x *design.Matrix, index []int) {
 	buf := scratch.Get().(*design.Work)
 	defer scratch.Put(buf)
@@ -111,6 +116,7 @@ func (c *Full) Variances(dst []float64, x *design.Matrix, index []int) {
 	c.S.variancesBy(inv, dst, x, index, buf)
 }
 
+// Diag implements Cov.
 func (c *Full) Diag(dst []float64) {
 	inv, d := c.inverse(), len(dst)
 	for j := range dst {
@@ -118,13 +124,16 @@ func (c *Full) Diag(dst []float64) {
 	}
 }
 
+// Mul implements Cov.
 func (c *Full) Mul(dst, x []float64) {
 	copy(dst, x)
 	c.S.Apply(dense.Double{Hi: dst, Lo: make([]float64, len(dst))})
 }
 
+// Sym implements Cov.
 func (c *Full) Sym() *mat.SymDense { return dense.FullSym(c.inverse(), len(c.S.Mean)) }
 
+// Draw implements Cov.
 func (c *Full) Draw(dst []float64, rng *rand.Rand) error {
 	d := len(dst)
 	z := make([]float64, d)
@@ -136,6 +145,7 @@ func (c *Full) Draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
+// State implements Cov.
 func (c *Full) State(*parallel.Halt) (*State, error) {
 	s := &State{}
 	s.CopyFrom(c.S)
@@ -153,10 +163,10 @@ type Dual struct {
 	Prior *Prior
 }
 
-// dualChunk is the number of vectors that are treated together.
+// dualChunk is the number of vectors that are processed together.
 const dualChunk = 128
 
-// expand computes the expansion of Xzᵀ, for t rows z.
+// expand computes the expansion of Xzᵀ for the t rows of z.
 func (c *Dual) expand(e *dense.Expansion, z *mat.Dense, cross *[]float64) {
 	n, t := c.X.Rows, z.RawMatrix().Rows
 	*cross = dense.Resize(*cross, n*t)
@@ -170,6 +180,7 @@ func (c *Dual) expand(e *dense.Expansion, z *mat.Dense, cross *[]float64) {
 	c.Fac.Expand(e, *cross, t)
 }
 
+// Variances implements Cov.
 func (c *Dual) Variances(dst []float64, x *design.Matrix, index []int) {
 	d := c.X.Cols
 	z := mat.NewDense(1, d, nil)
@@ -193,13 +204,14 @@ func (c *Dual) Variances(dst []float64, x *design.Matrix, index []int) {
 	}
 }
 
+// Diag implements Cov.
 func (c *Dual) Diag(dst []float64) {
 	one := &design.Matrix{Rows: len(dst), Cols: len(dst), Sparse: Identity(len(dst))}
 	c.Variances(dst, one, nil)
 }
 
-// Mul is Λ0⁻¹x − Λ0⁻¹XᵀS½B⁻¹S½XΛ0⁻¹x where no site is negative, and otherwise goes through the
-// expansions of all weights, some at a time.
+// Mul implements Cov by Λ0⁻¹x − Λ0⁻¹XᵀS½B⁻¹S½XΛ0⁻¹x. If a site is negative, it uses the
+// expansions of the weights instead, dualChunk at a time.
 func (c *Dual) Mul(dst, x []float64) {
 	c.Prior.Solve(dst, x)
 	if len(c.Fac.Neg) > 0 {
@@ -223,7 +235,7 @@ func (c *Dual) Mul(dst, x []float64) {
 	floats.Add(dst, z)
 }
 
-// mulExpanded subtracts what the sites take away from Λ0⁻¹x, which is z.
+// mulExpanded subtracts the effect of the sites from z = Λ0⁻¹x.
 func (c *Dual) mulExpanded(dst, z []float64) {
 	d := len(dst)
 	var ex, ez dense.Expansion
@@ -255,6 +267,7 @@ func Identity(d int) *design.Rows {
 	return s
 }
 
+// Sym implements Cov.
 func (c *Dual) Sym() *mat.SymDense {
 	d := c.X.Cols
 	z := mat.NewDense(d, d, nil)
@@ -272,8 +285,8 @@ func (c *Dual) Sym() *mat.SymDense {
 	return dense.FullSym(v, d)
 }
 
-// Draw conditions a draw w0 of the prior on the sites, taken as observations
-// with noise (Matheron's rule): w0 − Λ0⁻¹XᵀS½ B⁻¹ (S½Xw0 + ε), ε ~ N(0, I).
+// Draw implements Cov. It conditions a draw w0 of the prior on the sites, which act as noisy
+// observations (Matheron's rule): w0 − Λ0⁻¹XᵀS½ B⁻¹ (S½Xw0 + ε), ε ~ N(0, I).
 func (c *Dual) Draw(dst []float64, rng *rand.Rand) error {
 	if len(c.Fac.Neg) > 0 {
 		return fmt.Errorf(
@@ -301,6 +314,7 @@ func (c *Dual) Draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
+// State implements Cov.
 func (c *Dual) State(h *parallel.Halt) (*State, error) {
 	s, err := c.Prior.StateUntil(h)
 	if err != nil {
@@ -320,19 +334,23 @@ func (c *Dual) State(h *parallel.Halt) (*State, error) {
 // Diagonal is a diagonal V.
 type Diagonal []float64
 
+// Variances implements Cov.
 func (c Diagonal) Variances(dst []float64, x *design.Matrix,
 	index []int) {
 	x.QuadDiag(dst, c, index)
 }
 
+// Diag implements Cov.
 func (c Diagonal) Diag(dst []float64) { copy(dst, c) }
 
+// Mul implements Cov.
 func (c Diagonal) Mul(dst, x []float64) {
 	for j, v := range c {
 		dst[j] = v * x[j]
 	}
 }
 
+// Sym implements Cov.
 func (c Diagonal) Sym() *mat.SymDense {
 	s := mat.NewSymDense(len(c), nil)
 	for j, v := range c {
@@ -341,6 +359,7 @@ func (c Diagonal) Sym() *mat.SymDense {
 	return s
 }
 
+// Draw implements Cov.
 func (c Diagonal) Draw(dst []float64, rng *rand.Rand) error {
 	for j, v := range c {
 		dst[j] += math.Sqrt(v) * rng.NormFloat64()
@@ -348,6 +367,7 @@ func (c Diagonal) Draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
+// State implements Cov.
 func (c Diagonal) State(h *parallel.Halt) (*State, error) {
 	p := Prior{Prec: make([]float64, len(c))}
 	for j, v := range c {
@@ -356,24 +376,26 @@ func (c Diagonal) State(h *parallel.Halt) (*State, error) {
 	return p.StateUntil(h)
 }
 
-// LowRank is V with V⁻¹ = P = diag(d) + UUᵀ, U being D×R. By Woodbury's
-// identity, with M = I + Uᵀdiag(d)⁻¹U = LLᵀ,
+// LowRank is V with V⁻¹ = P = diag(d) + UUᵀ, where U is D×R. By Woodbury's identity, with M = I +
+// Uᵀdiag(d)⁻¹U = LLᵀ,
 //
 //	V = diag(d)⁻¹ − ZZᵀ,   Z = diag(d)⁻¹UL⁻ᵀ,   log|P| = Σ log d + log|M|.
 type LowRank struct {
 	Rank   int
-	D, V   []float64 // and 1/d
+	D, V   []float64 // d and 1/d
 	U, Z   []float64 // D×R, row by row
 	L      []float64 // R×R, lower triangle
 	LogDet float64
 }
 
+// NewLowRank returns a LowRank of d weights with zero D and U. The caller fills them and calls
+// Factor.
 func NewLowRank(d, rank int) *LowRank {
 	return &LowRank{Rank: rank, D: make([]float64, d), V: make([]float64, d),
 		U: make([]float64, d*rank), Z: make([]float64, d*rank), L: make([]float64, rank*rank)}
 }
 
-// Factor makes v, z, l and LogDet those of d and u, and reports whether they are finite.
+// Factor computes V, Z, L and LogDet from D and U, and reports whether they are finite.
 func (c *LowRank) Factor() bool {
 	k := c.Rank
 	c.LogDet = 0
@@ -395,7 +417,7 @@ func (c *LowRank) Factor() bool {
 	return !math.IsNaN(c.LogDet) && !math.IsInf(c.LogDet, 0)
 }
 
-// SelfProduct stores aᵀb, k×k, in dst, a and b having k columns.
+// SelfProduct stores the k×k matrix aᵀb in dst. Both a and b have k columns.
 func SelfProduct(dst, a, b []float64, k int) {
 	clear(dst)
 	for j := 0; j < len(a); j += k {
@@ -405,13 +427,15 @@ func SelfProduct(dst, a, b []float64, k int) {
 	}
 }
 
+// Variances implements Cov.
 func (c *LowRank) Variances(dst []float64, x *design.Matrix, index []int) {
 	buf := scratch.Get().(*design.Work)
 	c.VariancesOn(dst, x, index, buf)
 	scratch.Put(buf)
 }
 
-// VariancesOn is variances, Σ_j x_j²/d_j − ‖Zᵀx‖², on as many goroutines as s.halt lends.
+// VariancesOn is Variances, Σ_j x_j²/d_j − ‖Zᵀx‖², on up to the number of goroutines that s.Halt
+// lends.
 func (c *LowRank) VariancesOn(dst []float64, x *design.Matrix, index []int, s *design.Work) {
 	if n := len(dst); x.Shared(s.Halt, n*x.PerRow()*c.Rank) {
 		s.Split(n, design.Chunk,
@@ -423,7 +447,7 @@ func (c *LowRank) VariancesOn(dst []float64, x *design.Matrix, index []int, s *d
 	}
 }
 
-// variancesPart is variances for elements lo … hi−1 of dst.
+// variancesPart is Variances for elements lo … hi−1 of dst.
 func (c *LowRank) variancesPart(dst []float64, x *design.Matrix, index []int, lo, hi int,
 	s *design.Work) {
 	if s.Halt.Stopped() {
@@ -440,7 +464,7 @@ func (c *LowRank) variancesPart(dst []float64, x *design.Matrix, index []int, lo
 	}
 }
 
-// Solve stores Vr in dst; t, of length R, is scratch.
+// Solve stores Vr in dst. The scratch t has length R.
 func (c *LowRank) Solve(dst, r, t []float64) {
 	k := c.Rank
 	clear(t)
@@ -452,8 +476,10 @@ func (c *LowRank) Solve(dst, r, t []float64) {
 	}
 }
 
+// Mul implements Cov.
 func (c *LowRank) Mul(dst, x []float64) { c.Solve(dst, x, make([]float64, c.Rank)) }
 
+// Diag implements Cov.
 func (c *LowRank) Diag(dst []float64) {
 	k := c.Rank
 	for j, d := range c.D {
@@ -462,6 +488,7 @@ func (c *LowRank) Diag(dst []float64) {
 	}
 }
 
+// Sym implements Cov.
 func (c *LowRank) Sym() *mat.SymDense {
 	n, k := len(c.D), c.Rank
 	s := mat.NewSymDense(n, nil)
@@ -478,8 +505,8 @@ func (c *LowRank) Sym() *mat.SymDense {
 	return s
 }
 
-// Draw solves P w = diag(d)^½ε + Uε′ with independent ε, ε′ ~ N(0, I), whose
-// right-hand side has covariance P.
+// Draw implements Cov. It solves P w = diag(d)^½ε + Uε′ with independent ε, ε′ ~ N(0, I), because
+// the right-hand side has the covariance P.
 func (c *LowRank) Draw(dst []float64, rng *rand.Rand) error {
 	k := c.Rank
 	e, w := make([]float64, k), make([]float64, len(dst))
@@ -494,6 +521,7 @@ func (c *LowRank) Draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
+// State implements Cov.
 func (c *LowRank) State(h *parallel.Halt) (*State, error) {
 	n, k := len(c.D), c.Rank
 	s := &State{Halt: h}
@@ -521,10 +549,11 @@ func (c *LowRank) State(h *parallel.Halt) (*State, error) {
 // Prior is N(μ0, Λ0⁻¹).
 type Prior struct {
 	Mean []float64
-	Prec []float64 // Λ0 where it is diagonal, or nil
-	// Each is Λ0 of K classes, one after the other, where these differ: Prec is that of the first.
+	Prec []float64 // Λ0 if it is diagonal, else nil
+	// Each holds the diagonals Λ0 of K classes, one after the other, if they differ. Prec is then
+	// Λ0 of the first class.
 	Each []float64
-	Full *State // Λ0 where it is not
+	Full *State // Λ0 if it is not diagonal
 }
 
 // UnitPrior returns N(0, I) of d weights.
@@ -536,10 +565,10 @@ func UnitPrior(d int) Prior {
 	return p
 }
 
-// State returns the prior as a dense Gaussian about μ0, new.
+// State returns the prior as a new dense Gaussian about μ0.
 func (p *Prior) State() (*State, error) { return p.StateUntil(nil) }
 
-// StateUntil is state, whose error is that of h where that has stopped.
+// StateUntil is State with the error of h if h has stopped.
 func (p *Prior) StateUntil(h *parallel.Halt) (*State, error) {
 	s := &State{Halt: h}
 	defer func() { s.Halt = nil }()
@@ -562,50 +591,51 @@ func (p *Prior) StateUntil(h *parallel.Halt) (*State, error) {
 	return s, nil
 }
 
-// State is a Gaussian over D weights: precision P and mean, about a mean that whoever holds it
-// knows. Where features are collinear in float64, or nearly, P, its factor and what comes from them
-// have twice the digits: of Hi + Lo, the parts Hi are in p, l and mean.
+// State is a Gaussian over D weights, with the precision P and a mean relative to a point that
+// the caller chooses. If features are collinear in float64, or nearly so, P, its factor and
+// results of it have twice the digits as sums Hi + Lo. Their high parts are then in P, L and
+// Mean.
 type State struct {
-	P      []float64 // P, lower triangle
+	P      []float64 // precision, lower triangle
 	L      []float64 // its Cholesky factor
 	Inv    []float64 // V = P⁻¹, lower triangle; valid if hasInv
 	hasInv bool
 	LogDet float64 // log|P|
 	Mean   []float64
 
-	Double              bool      // the following are valid
-	pLow, lLow, MeanLow []float64 // Lo of P and its factor and, after solve, of the mean
-	// once it has stopped, factor reports false, and invert is of no use
+	Double              bool      // pLow, lLow and MeanLow are valid
+	pLow, lLow, MeanLow []float64 // low parts of P, L and, after Solve, Mean
+	// If Halt has stopped, Factor returns false and Invert computes nothing useful.
 	Halt *parallel.Halt
 }
 
-// Of a diagonal element P_jj the weights before leave L_jj², whatever the units are. A factor in
-// float64 has about 16 + log₁₀(L_jj²/P_jj) of its digits right, and one of twice the digits 32 +
-// log₁₀.
+// A pivot L_jj² is the part of P_jj that the weights before j leave. Its ratio to P_jj does not
+// depend on units. A factor in float64 has about 16 + log₁₀(L_jj²/P_jj) correct digits, and a
+// factor with twice the digits has 32 + log₁₀(L_jj²/P_jj).
 const (
-	// least part for which float64 will do: the ELBO keeps nine digits, and a mean the digits that
-	// are left
+	// least ratio for float64: the ELBO keeps nine digits, and a mean the remaining digits
 	LeastPivot       = 1e-6
-	orderedPivot     = 1e-3  // below which V itself says how many digits are left
-	LeastDoublePivot = 1e-26 // and below which V is not right to six digits of twice as many
-	noPivot          = 1e-29 // and to none
+	orderedPivot     = 1e-3  // below it V measures the lost digits
+	LeastDoublePivot = 1e-26 // below it V has fewer than six digits, even with twice the digits
+	noPivot          = 1e-29 // below it V has no digits
 )
 
-// epsilonDouble is the error of a factor in twice the digits relative to its least part, as seen
-// against arithmetic of 400 bits.
+// epsilonDouble is the error of a factor with twice the digits, relative to its least ratio,
+// measured against arithmetic of 400 bits.
 const epsilonDouble = 0x1p-106
 
+// Resize prepares s for d weights. The numbers are unspecified.
 func (s *State) Resize(d int) {
 	s.P, s.L, s.Mean = dense.Resize(s.P, d*d), dense.Resize(s.L, d*d), dense.Resize(s.Mean, d)
 }
 
-// precision, cholesky and shift return P, its factor and the mean with all digits, if s has twice
-// as many.
+// precision, cholesky and shift return P, its factor and the mean with all their digits. The low
+// parts are empty unless s.Double is set.
 func (s *State) precision() dense.Double { return dense.Double{Hi: s.P, Lo: s.pLow} }
 func (s *State) cholesky() dense.Double  { return dense.Double{Hi: s.L, Lo: s.lLow} }
 func (s *State) shift() dense.Double     { return dense.Double{Hi: s.Mean, Lo: s.MeanLow} }
 
-// Widen makes s one with twice the digits, of which those of P are zero if they were not there.
+// Widen gives s twice the digits. The low parts of P become 0 if s had none.
 func (s *State) Widen() {
 	d := len(s.Mean)
 	s.pLow, s.lLow, s.MeanLow = dense.Resize(s.pLow, d*d), dense.Resize(s.lLow, d*d),
@@ -616,7 +646,7 @@ func (s *State) Widen() {
 	}
 }
 
-// CopyPrecision makes P that of o.
+// CopyPrecision copies P from o.
 func (s *State) CopyPrecision(o *State) {
 	s.Resize(len(o.Mean))
 	dense.CopyLower(nil, s.P, o.P, len(o.Mean))
@@ -626,6 +656,7 @@ func (s *State) CopyPrecision(o *State) {
 	}
 }
 
+// CopyFrom copies o to s, with its factor and, if it has one, its inverse.
 func (s *State) CopyFrom(o *State) {
 	d := len(o.Mean)
 	s.CopyPrecision(o)
@@ -642,8 +673,8 @@ func (s *State) CopyFrom(o *State) {
 	}
 }
 
-// Average makes P ta's P and (1 − t) times b's, and leaves its factor to be computed. It may be s
-// itself that is averaged.
+// Average sets P to t times the P of a plus (1 − t) times the P of b. It does not compute the
+// factor. Either of them may be s.
 func (s *State) Average(t float64, a, b *State) {
 	if !a.Double && !b.Double {
 		s.Resize(len(a.Mean))
@@ -673,7 +704,7 @@ func (s *State) Average(t float64, a, b *State) {
 	copy(s.pLow, sum.Lo)
 }
 
-// Factor computes the factor of p and reports whether p is positive definite and finite.
+// Factor computes the factor of P and reports whether P is positive definite and finite.
 func (s *State) Factor() bool {
 	d := len(s.Mean)
 	s.hasInv = false
@@ -702,8 +733,7 @@ func (s *State) factorDiagonal() bool {
 	return true
 }
 
-// Pivot returns the least part that the weights before leave of a diagonal element of the precision
-// of o.
+// Pivot returns the least ratio of a pivot of s to a diagonal element of the precision of o.
 func (s *State) Pivot(o *State) float64 {
 	least, d := 1.0, len(s.Mean)
 	for j := 0; j < d*d; j += d + 1 {
@@ -712,7 +742,8 @@ func (s *State) Pivot(o *State) float64 {
 	return least
 }
 
-// Rounding estimates the error of log|P|, in nats, where that is of any size.
+// Rounding estimates the error of log|P|, in nats. It is 0 if float64 or twice its digits
+// suffice.
 func (s *State) Rounding() float64 {
 	if !s.Double {
 		return 0
@@ -724,15 +755,16 @@ func (s *State) Rounding() float64 {
 	return epsilonDouble / p * float64(len(s.Mean))
 }
 
-// Resolution bounds the error of log|P|, in nats, where float64 has the digits for it.
+// Resolution bounds the error of log|P|, in nats, for a State in float64. It is 0 with twice the
+// digits.
 func (s *State) Resolution() float64 {
 	if s.Double {
 		return 0
 	}
 	p, d := s.Pivot(s), len(s.Mean)
 	scaled := float64(d) / p
-	// Pivots depend on the order of the weights: the digits lost are those of V in units in which
-	// P_jj is 1.
+	// Pivots depend on the order of the weights. V in units in which P_jj is 1 gives the true
+	// number of lost digits.
 	if p < orderedPivot {
 		if s.Invert(); !s.hasInv {
 			return math.Inf(1)
@@ -746,9 +778,9 @@ func (s *State) Resolution() float64 {
 	return dense.Epsilon * scaled
 }
 
-// Add makes P = base + Xᵀ diag(w) X, for the rows of x at index, and its factor. It reports whether
-// P is positive definite and resolved. It takes twice the digits where float64 has too few. The
-// weights w may have any sign; buf is scratch.
+// Add computes P = base + Xᵀ diag(w) X, for the rows of x at index, and its factor. It reports
+// whether P is positive definite and resolved. It takes twice the digits if float64 has too few.
+// The weights w may have any sign. Buf is scratch.
 func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int,
 	buf *design.Work) bool {
 	s.CopyPrecision(base)
@@ -771,7 +803,7 @@ func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int,
 	return ok
 }
 
-// AddRows adds Xᵀ diag(w) X to P, with the digits that s has, and leaves its factor to be computed.
+// AddRows adds Xᵀ diag(w) X to P with the digits that s has. It does not compute the factor.
 func (s *State) AddRows(x *design.Matrix, w []float64, index []int, buf *design.Work) {
 	for _, wa := range w {
 		if wa != 0 {
@@ -795,7 +827,7 @@ func (s *State) AddRows(x *design.Matrix, w []float64, index []int, buf *design.
 	p.Round()
 }
 
-// Solve makes the mean P⁻¹Xᵀu; buf is scratch.
+// Solve sets the mean to P⁻¹Xᵀu. Buf is scratch.
 func (s *State) Solve(x *design.Matrix, u []float64, index []int, buf *design.Work) {
 	if !s.Double {
 		clear(s.Mean)
@@ -829,7 +861,7 @@ func (s *State) Whiten(z dense.Double) {
 	r.Trsv(z)
 }
 
-// PackLow returns what PackLower of p leaves of P, nil if that is nothing.
+// PackLow returns the low part of P, packed like PackLower. It returns nil if s has no low parts.
 func (s *State) PackLow() []float64 {
 	if !s.Double {
 		return nil
@@ -837,7 +869,8 @@ func (s *State) PackLow() []float64 {
 	return dense.PackLower(s.pLow, len(s.Mean))
 }
 
-// Residual stores Xᵀu − Pw in r, computed in twice the digits, for the mean w of t; buf is scratch.
+// Residual stores Xᵀu − Pw in r, computed with twice the digits, where w is the mean of t. Buf is
+// scratch.
 func (s *State) Residual(r dense.Double, t *State, x *design.Matrix, u []float64,
 	buf *design.Work) {
 	r.Clear()
@@ -879,7 +912,7 @@ func (s *State) Predict(dst []float64, x *design.Matrix, index []int) {
 	x.MulDouble(dst, s.shift(), index)
 }
 
-// Square returns δᵀPδ for the mean δ of t; w is scratch.
+// Square returns δᵀPδ for the mean δ of t. W is scratch.
 func (s *State) Square(t *State, w *dense.Double) float64 {
 	n := len(s.Mean)
 	w.Resize(n)
@@ -896,7 +929,7 @@ func (s *State) Square(t *State, w *dense.Double) float64 {
 	return floats.Dot(w.Hi, w.Hi)
 }
 
-// Invert makes inv valid.
+// Invert computes Inv.
 func (s *State) Invert() {
 	if s.hasInv {
 		return
@@ -921,7 +954,7 @@ func (s *State) Variances(v []float64, x *design.Matrix, index []int, buf *desig
 	s.variancesBy(s.Inv, v, x, index, buf)
 }
 
-// variancesBy is variances with the inverse of the precision, which sparse rows alone need.
+// variancesBy is Variances with the given inverse of the precision. Only sparse rows use it.
 func (s *State) variancesBy(inv, v []float64, x *design.Matrix, index []int, buf *design.Work) {
 	if s.Double {
 		x.VariancesDouble(v, s.cholesky(), inv, index, buf)
@@ -930,7 +963,7 @@ func (s *State) variancesBy(inv, v []float64, x *design.Matrix, index []int, buf
 	x.Variances(v, s.L, inv, index, buf)
 }
 
-// MoveTo makes s the Gaussian t, whose mean is a move from that of s.
+// MoveTo replaces s by t, whose mean is relative to the mean of s.
 func (s *State) MoveTo(t *State) {
 	floats.Add(t.Mean, s.Mean)
 	*s, *t = *t, *s
@@ -954,7 +987,7 @@ func (p *Prior) At(j int) float64 {
 	return p.Prec[j]
 }
 
-// Mul stores Λ0z in dst, both D×k.
+// Mul stores Λ0z in dst. Both are D×k.
 func (p *Prior) Mul(dst, z []float64, k int) {
 	d := len(p.Mean)
 	switch {
@@ -1000,7 +1033,7 @@ func (p *Prior) Solve(dst, x []float64) {
 	}
 }
 
-// Residual stores Xᵀu − Λ0w in r, computed in twice the digits; buf is scratch.
+// Residual stores Xᵀu − Λ0w in r, computed with twice the digits. Buf is scratch.
 func (p *Prior) Residual(r dense.Double, w []float64, x *design.Matrix, u dense.Double,
 	buf *design.Work) {
 	if p.Full != nil {
@@ -1044,12 +1077,12 @@ func (p *Prior) draw(rng *rand.Rand) []float64 {
 	return z
 }
 
-// SavedPrior is a WeightPrior.
+// SavedPrior is the saved form of a Prior.
 type SavedPrior struct {
 	Mean save.List[float64] `json:"mean"`
-	Diag save.List[float64] `json:"diagonal,omitempty"`  // of Λ0, or
-	Each save.List[float64] `json:"classes,omitempty"`   // of each class, or
-	Full save.List[float64] `json:"precision,omitempty"` // its lower triangle, row by row
+	Diag save.List[float64] `json:"diagonal,omitempty"`  // diagonal of Λ0, or
+	Each save.List[float64] `json:"classes,omitempty"`   // diagonals of all classes, or
+	Full save.List[float64] `json:"precision,omitempty"` // lower triangle of Λ0, row by row
 }
 
 // Classes returns the precisions of the weights of K classes, one class after the other.
@@ -1060,7 +1093,7 @@ func (p *Prior) Classes(k int) []float64 {
 	return slices.Repeat(p.Prec, k)
 }
 
-// Save returns p as it is saved.
+// Save returns the saved form of p.
 func (p *Prior) Save() SavedPrior {
 	s := SavedPrior{Mean: p.Mean, Diag: p.Prec, Each: p.Each}
 	if p.Full != nil {
@@ -1069,6 +1102,7 @@ func (p *Prior) Save() SavedPrior {
 	return s
 }
 
+// Load returns the prior that Save saved.
 func (s *SavedPrior) Load() (*Prior, error) {
 	p := &Prior{Mean: s.Mean}
 	if s.Full != nil {
@@ -1085,8 +1119,8 @@ func (s *SavedPrior) Load() (*Prior, error) {
 	return p, CheckDiagonal(s.Diag, len(s.Mean), "prior precision")
 }
 
-// LoadPrecision returns the Gaussian about 0 whose precision dense.PackLower has packed, and
-// PackLow the rest of it.
+// LoadPrecision returns the Gaussian about 0 with the precision that dense.PackLower packed, and
+// the low part that PackLow packed. The name appears in errors.
 func LoadPrecision(l, low []float64, d int, name string) (*State, error) {
 	if len(l) != d*(d+1)/2 || low != nil && len(low) != len(l) {
 		return nil, fmt.Errorf("%s of %d weights with %d numbers and %d more digits, want %d: %w",
@@ -1120,7 +1154,7 @@ func CheckDiagonal(v []float64, d int, name string) error {
 	return nil
 }
 
-// State is that of a Gaussian of d weights.
+// State writes or reads a Gaussian of d weights.
 func (s *State) State(c *save.State, d int) {
 	if c.Reading() {
 		if !c.Holds(d+1, d) {
@@ -1144,7 +1178,7 @@ func (s *State) State(c *save.State, d int) {
 	c.Floats(d, &s.MeanLow)
 }
 
-// Equal reports whether p and o are the same to the bit.
+// Equal reports whether p and o have the same bits.
 func (p *Prior) Equal(o *Prior) bool {
 	if p.Full == nil || o.Full == nil {
 		return p.Full == o.Full && slices.Equal(p.Mean, o.Mean) && slices.Equal(p.Prec, o.Prec)
@@ -1154,8 +1188,9 @@ func (p *Prior) Equal(o *Prior) bool {
 		dense.PackLower(o.Full.P, d))
 }
 
-// Between makes s the state with natural parameters (1 − t) times those of a and t times those of
-// b, and reports whether there is one. It is none where h has stopped.
+// Between sets s to the state whose natural parameters are (1 − t) times the natural parameters
+// of a plus t times the parameters of b. It returns false if no such state exists or h has
+// stopped.
 func (s *State) Between(a, b *State, t float64, h *parallel.Halt) bool {
 	d := len(a.Mean)
 	s.Average(t, b, a)

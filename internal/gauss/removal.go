@@ -9,15 +9,18 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// seed1 and seed2 are of draws that are the same for the same Gaussian.
+// This file measures how much accuracy a Gaussian loses when rows are removed from it. Streams of
+// GLMs call it before they trust the result of a removal.
+
+// seed1 and seed2 make the draws the same for the same Gaussian.
 const seed1, seed2 = 0x5eed, 0xe1b0
 
 // roundingTrials is the number of errors that MeanRounding tries.
 const roundingTrials = 4
 
-// MeanRounding estimates by how many standard deviations the mean of s is off because of the
-// rounding δ of the mean of w: √(δᵀΛVΛδ), where Λ is the precision of w and V the covariance of s,
-// which is w without some rows. It tries a few errors δ_j = ±ε·w_j.
+// MeanRounding estimates the error of the mean of s in standard deviations, caused by the
+// rounding δ of the mean of w: √(δᵀΛVΛδ), where Λ is the precision of w and V the covariance of
+// s. The state s is w without some rows. It tries a few errors δ_j = ±ε·w_j.
 func (s *State) MeanRounding(w *State) (most float64) {
 	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
@@ -35,13 +38,13 @@ func (s *State) MeanRounding(w *State) (most float64) {
 	return most
 }
 
-// amplificationTurns is the number of turns of the power method: fewer find a tenth less in most
-// cases.
+// amplificationTurns is the number of iterations of the power method. Fewer iterations find a
+// value that is a tenth too low in most cases.
 const amplificationTurns = 8
 
-// Amplification returns the largest ratio of a variance under s to that under w: the largest
-// eigenvalue of VΛ, with V the covariance of s and Λ the precision of w. Errors of sites, in
-// standard deviations, grow by as much when rows are removed.
+// Amplification returns the largest ratio of a variance under s to the same variance under w: the
+// largest eigenvalue of VΛ, where V is the covariance of s and Λ the precision of w. Errors of
+// sites, in standard deviations, grow by this ratio when rows are removed.
 func (s *State) Amplification(w *State) (most float64) {
 	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))

@@ -7,7 +7,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 )
 
-// diagonalState returns a Gaussian of these precisions.
+// diagonalState returns a Gaussian with the given mean and diagonal precisions.
 func diagonalState(t *testing.T, mean, prec []float64) *State {
 	t.Helper()
 	s := &State{}

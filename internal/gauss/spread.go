@@ -10,14 +10,13 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Spread is the covariance V + AAᵀ of weights whose mean depends on hyperparameters that are not
-// known exactly: q has the covariance V at the hyperparameters that were learned, and the mean
-// moves by the columns of A, each times a variable z ~ N(0, 1), when they move. To first order this
-// is the law of total variance (Kass and Steffey 1989, equation 3.6). Cov is V, and State returns V
-// alone.
+// Spread is the covariance V + AAᵀ of weights whose mean depends on uncertain hyperparameters. V
+// is the covariance of q at the learned hyperparameters. When the hyperparameters move, the mean
+// moves by the columns of A, each times a variable z ~ N(0, 1). To first order this is the law of
+// total variance (Kass and Steffey 1989, equation 3.6). Cov is V, and State returns V alone.
 type Spread struct {
 	Cov
-	A [][]float64 // the columns of A, one element for each weight
+	A [][]float64 // the columns of A, one number per weight
 }
 
 var spreadScratch = sync.Pool{New: func() any { return new([]float64) }}

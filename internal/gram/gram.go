@@ -1,5 +1,15 @@
-// Package gram computes the covariances of rows under a kernel, and sums of their derivatives, a
-// tile of pairs at a time. No result depends on the number of workers.
+// Package gram computes the covariances of rows under a kernel, and sums of their derivatives.
+// The GPs of the root package use it through their kernels.
+//
+// The problem is speed: N rows have N²/2 pairs, and a kernel is cheap. A job therefore divides
+// the pairs into tiles (tile.go) whose intermediate results fit into the cache, and the workers
+// take one tile at a time. No result depends on the number of workers.
+//
+//	gram.go       Kernel and the jobs: Symmetric, Cross and Grad
+//	tile.go       tiles, and their squared distances by products of matrices
+//	iso.go        kernels that are functions of a squared distance
+//	periodic.go   the periodic kernel
+//	pairs.go      one set of rows under many kernels
 package gram
 
 import (
@@ -13,11 +23,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Kernel is a covariance function k(x, x′) with as many parameters θ as NumParams says.
+// Kernel is a covariance function k(x, x′) with NumParams parameters θ. Derivatives are with
+// respect to θ.
 type Kernel interface {
-	// Cov panics if x and x′ do not have the columns of the kernel.
+	// Cov returns k(x, y) without noise. It panics if x or y does not have the columns of the
+	// kernel.
 	Cov(x, y []float64) float64
-	// Noisy reports whether a row has noise of its own, and Self returns its variance with that.
+	// Noisy reports whether a row has noise of its own. Self returns the variance of a row
+	// including the noise.
 	Noisy() bool
 	Self(x []float64) float64
 	// Fill stores the covariances of the pairs of t in dst, row after row.
@@ -26,8 +39,8 @@ type Kernel interface {
 	NumParams() int
 	// GradSelf stores the derivatives of Self.
 	GradSelf(dst, x []float64)
-	// Pull adds Σ_ij w_ij ∂k(x_i, y_j)/∂θ over the pairs of t to dst, and PullRows the sum over j
-	// to row i of dst.
+	// Pull adds Σ_ij w_ij ∂k(x_i, y_j)/∂θ over the pairs of t to dst. PullRows adds the sum over
+	// j to row i of dst.
 	Pull(dst, w []float64, t *Tile)
 	PullRows(dst, w []float64, t *Tile)
 }
@@ -36,11 +49,11 @@ type Kernel interface {
 type job struct {
 	k      Kernel
 	x, y   blas64.General
-	sym    bool           // y is x, and only pairs i ≤ j are wanted,
-	both   bool           // each of which is stored in both triangles
-	r2     []float64      // the squared distances of x and y, if they are at hand
-	out    blas64.General // the covariances, or
-	w      mat.Symmetric  // the weights, and
+	sym    bool           // y is x, and the job computes only pairs i ≤ j
+	both   bool           // store these pairs in both triangles
+	r2     []float64      // the squared distances of x and y, or nil
+	out    blas64.General // the covariances, or empty
+	w      mat.Symmetric  // the weights of a sum, or nil
 	part   []float64      // the sum over each tile, tasks × np
 	np     int
 	centre []float64 // the column means of x
@@ -49,7 +62,7 @@ type job struct {
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
 
-// newJob checks what can make a worker panic, in the caller's goroutine.
+// newJob returns a job. It panics in the caller's goroutine if a worker would panic.
 func newJob(h *parallel.Halt, k Kernel, x, y blas64.General) *job {
 	j := jobs.Get().(*job)
 	j.k, j.x, j.y, j.loop.Halt = k, x, y, h
@@ -72,15 +85,15 @@ func (j *job) free() {
 	jobs.Put(j)
 }
 
-// Symmetric fills the upper triangle of dst with the covariances of the rows of x, which has some,
-// noise included. Where h has stopped dst is of no use.
+// Symmetric fills the upper triangle of dst with the covariances of the rows of x, noise
+// included. There must be at least one row. The result is invalid if h has stopped.
 func Symmetric(h *parallel.Halt, dst blas64.General, k Kernel, x blas64.General) {
 	j := newJob(h, k, x, x)
 	j.out = dst
 	j.symmetric()
 }
 
-// symmetric fills the upper triangle, and if j.both the lower one, and gives j back.
+// symmetric fills the upper triangle, and the lower triangle if j.both is set. It frees j.
 func (j *job) symmetric() {
 	j.sym = true
 	j.run()
@@ -92,8 +105,8 @@ func (j *job) symmetric() {
 	j.free()
 }
 
-// Cross stores the covariances of the rows of x and y, neither of them empty, in dst, without
-// noise. Where h has stopped dst is of no use.
+// Cross stores the covariances of the rows of x and y in dst, without noise. Neither may be
+// empty. The result is invalid if h has stopped.
 func Cross(h *parallel.Halt, dst blas64.General, k Kernel, x, y blas64.General) {
 	j := newJob(h, k, x, y)
 	j.out = dst
@@ -101,12 +114,12 @@ func Cross(h *parallel.Halt, dst blas64.General, k Kernel, x, y blas64.General) 
 	j.free()
 }
 
-// Grad stores Σ_ij w_ij ∂K_ij/∂θ, in all pairs of rows of x, noise included, in dst.
+// Grad stores Σ_ij w_ij ∂K_ij/∂θ over all pairs of rows of x, noise included, in dst.
 func Grad(h *parallel.Halt, dst []float64, k Kernel, x blas64.General, w mat.Symmetric) {
 	newJob(h, k, x, x).pull(dst, w)
 }
 
-// pull stores Σ_ij w_ij ∂K_ij/∂θ in dst, and gives j back.
+// pull stores Σ_ij w_ij ∂K_ij/∂θ in dst and frees j.
 func (j *job) pull(dst []float64, w mat.Symmetric) {
 	np := len(dst)
 	j.sym, j.w, j.np = true, w, np
@@ -130,15 +143,15 @@ func (j *job) pull(dst []float64, w mat.Symmetric) {
 	j.free()
 }
 
-// cols returns the number of columns of tiles, tasks the number of tiles.
+// cols returns the number of columns of tiles, and tasks the number of tiles.
 func (j *job) cols() int { return (j.y.Rows + Cols - 1) / Cols }
 
 func (j *job) tasks() int { return (j.x.Rows + Rows - 1) / Rows * j.cols() }
 
-// run deals the tiles out to the workers.
+// run distributes the tiles among the workers.
 func (j *job) run() { j.loop.Run(j.tasks(), 1, runtime.GOMAXPROCS(0), j) }
 
-// Do implements parallel.Task: one tile.
+// Do implements parallel.Task. A task is a tile.
 func (j *job) Do(_, task, _ int) {
 	i0, j0 := task/j.cols()*Rows, task%j.cols()*Cols
 	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", i0+i) })
@@ -163,7 +176,7 @@ func (j *job) Do(_, task, _ int) {
 	t.Free()
 }
 
-// store copies the covariances of a tile to where they are wanted.
+// store copies the covariances of a tile to the output of the job.
 func (j *job) store(buf []float64, i0, i1, j0, j1 int) {
 	for i := i0; i < i1; i++ {
 		lo := j0
@@ -186,7 +199,7 @@ func (j *job) store(buf []float64, i0, i1, j0, j1 int) {
 	}
 }
 
-// weights collects the weights of the pairs i < j, which count twice.
+// weights stores the weights of the pairs i < j of a tile. They count twice.
 func weights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
 	clear(dst)
 	m := j1 - j0
@@ -201,7 +214,7 @@ func weights(dst []float64, w mat.Symmetric, i0, i1, j0, j1 int) {
 	}
 }
 
-// Weights are the weights ½(W − aaᵀ) of N rows, of which the lower triangle of W is at hand.
+// Weights are the weights ½(W − aaᵀ) of N rows. Only the lower triangle of W is stored.
 type Weights struct {
 	N    int
 	W, A []float64
@@ -221,8 +234,8 @@ func (s *Weights) At(i, j int) float64 {
 	return 0.5 * (dense.SymmetricAt(s.W, s.N, i, j) - s.A[i]*s.A[j])
 }
 
-// tile stores twice the weights of the pairs i < j with i0 ≤ i < i1 and j0 ≤ j < j1 in dst, which
-// is clear, row after row.
+// tile stores twice the weights of the pairs i < j with i0 ≤ i < i1 and j0 ≤ j < j1 in dst, row
+// by row. On entry dst is zero.
 func (s *Weights) tile(dst []float64, i0, i1, j0, j1 int) {
 	m := j1 - j0
 	for j := j0; j < j1; j++ {

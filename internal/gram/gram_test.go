@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// bell is exp(−r²/2).
+// bell is the profile exp(−r²/2).
 type bell struct{}
 
 func (bell) Values(r2 []float64) {
@@ -41,13 +41,13 @@ func (p power) GradShape(dst, r2, rho []float64) {
 	}
 }
 
-// tiled is what Iso and Periodic have of a Kernel.
+// tiled lists the methods of a Kernel that Iso and Periodic have.
 type tiled interface {
 	Fill(dst []float64, t *Tile)
 	Pull(dst, w []float64, t *Tile)
 }
 
-// noisy is a Kernel of those, pair by pair, with noise of its own.
+// noisy is a Kernel that adds noise to a tiled kernel and computes single pairs with it.
 type noisy struct {
 	tiled
 	np    int
@@ -82,7 +82,8 @@ func (k noisy) PullRows(dst, w []float64, t *Tile) {
 	t.EachRow(func(i int) { k.Pull(dst[i*k.np:(i+1)*k.np], w[i*m:(i+1)*m], t) })
 }
 
-// points are rows among which two are equal, two all but equal, and half are far from the origin.
+// points returns rows. Two of them are equal, two are almost equal, and half are far from the
+// origin.
 func points(n, d int) *mat.Dense {
 	rng := rand.New(rand.NewPCG(1, uint64(d)))
 	x := mat.NewDense(n, d, nil)
@@ -98,7 +99,7 @@ func points(n, d int) *mat.Dense {
 	return x
 }
 
-// kernels returns kernels for d columns by the values of their parameters, the exponentials of θ.
+// kernels returns kernels for d columns as functions of their parameters, the exponentials of θ.
 func kernels(d int) map[string]func(theta []float64) noisy {
 	at := func(theta []float64) (v []float64) {
 		for _, t := range theta {
@@ -126,7 +127,8 @@ func kernels(d int) map[string]func(theta []float64) noisy {
 	}
 }
 
-// Covariances of tiles are those of pairs, with and without the distances of the rows at hand.
+// TestTiles checks that the covariances of tiles match the covariances of pairs, with and without
+// stored distances.
 func TestTiles(t *testing.T) {
 	n := Rows + 9
 	for _, d := range []int{1, 6, 20} {
@@ -160,7 +162,8 @@ func TestTiles(t *testing.T) {
 	}
 }
 
-// Sums of derivatives agree with differences of the covariances, whatever they are summed by.
+// TestSlopes compares each method that sums derivatives with finite differences of the
+// covariances.
 func TestSlopes(t *testing.T) {
 	n := Rows + 9
 	for _, d := range []int{1, 6} {
@@ -213,7 +216,8 @@ func TestSlopes(t *testing.T) {
 	}
 }
 
-// Distances of equal rows are 0, those of near rows are not, and those that overflow are not kept.
+// TestPairs checks that distances of equal rows are 0 and distances of near rows are not, and
+// that distances that overflow are not stored.
 func TestPairs(t *testing.T) {
 	n := 70
 	for _, d := range []int{1, 6, 40} {

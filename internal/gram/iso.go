@@ -7,7 +7,10 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// One returns v, or 1 where v is the zero default.
+// This file holds the kernels k = Variance · ρ(r²) of a squared distance r² with length scales.
+// The root package chooses the profile ρ, for example exp(−r²/2).
+
+// One returns v, or 1 if v is the zero default.
 func One(v float64) float64 {
 	if v == 0 {
 		return 1
@@ -22,8 +25,8 @@ func MustLen(s []float64, n int) {
 	}
 }
 
-// Lengths is the Metric r² = Σ_d (x_d − x′_d)²/ℓ_d², with ℓ_d = One, or Each[d] where there are
-// any, of which zero means 1.
+// Lengths is the Metric r² = Σ_d (x_d − x′_d)²/ℓ_d². If Each is not empty, ℓ_d is Each[d], and
+// zero means 1. Otherwise every ℓ_d is One.
 type Lengths struct {
 	One  float64
 	Each []float64
@@ -36,7 +39,7 @@ func (l Lengths) Dist2(x, y []float64) float64 {
 	if len(l.Each) == 0 {
 		for d, v := range x {
 			t := v - y[d]
-			r2 += float64(t * t) // not fused, on any processor
+			r2 += float64(t * t) // not fused, so all processors have the same bits
 		}
 		return r2 / (l.One * l.One)
 	}
@@ -48,7 +51,7 @@ func (l Lengths) Dist2(x, y []float64) float64 {
 	return r2
 }
 
-// Fill is FillDist2, but for one length where the distances are at hand.
+// Fill is FillDist2. With one length scale it divides the stored distances, if there are any.
 func (l Lengths) Fill(dst []float64, t *Tile) {
 	if len(l.Each) > 0 || t.r2.Data == nil {
 		FillDist2(l, dst, t)
@@ -79,8 +82,8 @@ func (l Lengths) Columns(dst, x, yt []float64) bool {
 	return true
 }
 
-// Up to so many columns differences are faster than products of matrices: with one length for all,
-// and with one for each, which takes a division a column.
+// Up to this number of columns differences are faster than products of matrices: with one length
+// scale for all columns, and with one length scale per column, which takes a division per column.
 const (
 	differencesOfOne  = 12
 	differencesOfEach = 4
@@ -109,8 +112,8 @@ func (l Lengths) Embed(dst []float64, inc int, x, centre []float64) {
 	}
 }
 
-// pull adds Σ w ∂(s2 ρ)/∂θ over the pairs of the tile to dst, for θ = log s, with s2 = s², and the
-// logarithms of the lengths. It overwrites slope.
+// pull adds Σ w ∂(s2 ρ)/∂θ over the pairs of the tile to dst. The parameters θ are log s, with s2
+// = s², and the logarithms of the length scales. It overwrites slope.
 func (l Lengths) pull(dst, w, r2, rho, slope []float64, s2 float64, t *Tile) {
 	var dScale, dLength float64
 	for i, wi := range w {
@@ -159,12 +162,13 @@ type Profile interface {
 	Slopes(dst, r2, rho []float64)
 }
 
-// Shaped is a Profile with a parameter of its own, of which GradShape stores the derivatives.
+// Shaped is a Profile with a parameter of its own. GradShape stores the derivatives with respect
+// to it.
 type Shaped interface {
 	GradShape(dst, r2, rho []float64)
 }
 
-// ShapeOf returns p as Shaped, if it is that, in memory that t keeps between calls.
+// ShapeOf returns p as Shaped if it implements Shaped. It reuses memory of t between calls.
 func ShapeOf[P Profile](p P, t *Tile) (s Shaped, ok bool) {
 	if _, ok := any(p).(Shaped); !ok {
 		return nil, false
@@ -181,8 +185,8 @@ func ShapeOf[P Profile](p P, t *Tile) (s Shaped, ok bool) {
 	return s, ok
 }
 
-// Iso is the kernel Variance · ρ(r²). Its derivatives are by log √Variance, the logarithms of the
-// lengths, and the parameter of a Shaped profile.
+// Iso is the kernel Variance · ρ(r²). Its derivatives are with respect to log √Variance, the
+// logarithms of the length scales, and the parameter of a Shaped profile.
 type Iso[P Profile] struct {
 	Lengths  Lengths
 	Variance float64
@@ -195,20 +199,20 @@ func (k Iso[P]) Values(r2 []float64) {
 	ScaleBy(r2, k.Variance)
 }
 
-// ScaleBy multiplies v.
+// ScaleBy multiplies v by the given factor.
 func ScaleBy(v []float64, by float64) {
 	if by != 1 {
 		fma.Scale(by, v)
 	}
 }
 
-// Fill stores the covariances of the tile in dst, row after row.
+// Fill stores the covariances of the tile in dst, row by row.
 func (k Iso[P]) Fill(dst []float64, t *Tile) {
 	k.Lengths.Fill(dst, t)
 	k.Values(dst)
 }
 
-// slopes returns r², ρ(r²) and −2ρ′(r²) of n pairs, those of the tile, in memory of that.
+// slopes returns r², ρ(r²) and −2ρ′(r²) of the n pairs of the tile, in scratch of the tile.
 func (k Iso[P]) slopes(n int, t *Tile) (r2, rho, slope []float64) {
 	r2, rho, slope = t.Get(n), t.Get(n), t.Get(n)
 	k.Lengths.Fill(r2, t)
@@ -240,7 +244,7 @@ func (k Iso[P]) Pull(dst, w []float64, t *Tile) {
 	}
 }
 
-// PullRows is Pull of each row of the tile, into a row of dst.
+// PullRows is Pull for each row of the tile, into one row of dst each.
 func (k Iso[P]) PullRows(dst, w []float64, t *Tile) {
 	r2, rho, slope := k.slopes(len(w), t)
 	m, np := t.Y.Rows, len(dst)/t.X.Rows

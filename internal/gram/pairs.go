@@ -9,23 +9,24 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Pairs are all pairs of rows of X, whose covariances are wanted under one kernel after the other.
-// Kernels of one length are functions of the distances of the rows over it, which do not change.
+// Pairs holds all pairs of rows of X, for covariances under one kernel after another. Kernels
+// with one length scale are functions of |x_i − x_j|² over its square, so the distances are
+// computed once. Learning a GP evaluates tens of kernels.
 type Pairs struct {
 	X    *mat.Dense
-	r2   []float64 // |x_i − x_j|², both triangles; nil if they are not kept
-	gone bool      // they were given up and will be needed again
+	r2   []float64 // |x_i − x_j|², both triangles; nil if not stored
+	gone bool      // Release dropped r2, which will be needed again
 }
 
-// Distances of few columns cost as much to read as to compute, so NewPairs does not keep them for
-// many rows, where they would take a fifth of the memory of a search.
+// Distances of few columns cost as much to read as to compute. NewPairs does not store them if there
+// are many rows, because they would take a fifth of the memory of a search.
 const (
-	keptRows    = 5000 // rows up to which distances are kept
-	keptColumns = 5    // columns from which on distances are kept
+	keptRows    = 5000 // rows up to which distances are always stored
+	keptColumns = 5    // columns from which distances are always stored
 )
 
-// NewPairs returns the pairs of the rows of x. It keeps their distances unless they overflow or x
-// has many rows and few columns.
+// NewPairs returns the pairs of the rows of x. It stores their distances unless they overflow, or
+// x has many rows and few columns.
 func NewPairs(x *mat.Dense) *Pairs {
 	p := &Pairs{X: x}
 	if n, d := x.Dims(); n <= keptRows || d >= keptColumns {
@@ -34,10 +35,10 @@ func NewPairs(x *mat.Dense) *Pairs {
 	return p
 }
 
-// Release gives up the distances until they are needed.
+// Release drops the distances. The next use computes them again.
 func (p *Pairs) Release() { p.gone, p.r2 = p.gone || p.r2 != nil, nil }
 
-// distances returns the distances, nil if they are not kept.
+// distances returns the distances, or nil if they overflow.
 func (p *Pairs) distances() []float64 {
 	if p.gone {
 		p.gone = false
@@ -46,7 +47,7 @@ func (p *Pairs) distances() []float64 {
 	return p.r2
 }
 
-// measure keeps the distances unless they overflow.
+// measure computes the distances and stores them unless they overflow.
 func (p *Pairs) measure() {
 	n, _ := p.X.Dims()
 	r2 := make([]float64, n*n)
@@ -58,8 +59,8 @@ func (p *Pairs) measure() {
 	}
 }
 
-// Gram stores the covariances of the rows under k, noise included, both triangles, in dst, which is
-// of no use where h has stopped.
+// Gram stores the covariances of the rows under k, noise included, in both triangles of dst. The
+// result is invalid if h has stopped.
 func (p *Pairs) Gram(h *parallel.Halt, dst []float64, k Kernel) {
 	n, _ := p.X.Dims()
 	j := newJob(h, k, p.X.RawMatrix(), p.X.RawMatrix())
@@ -76,8 +77,9 @@ func (p *Pairs) Slopes(h *parallel.Halt, k Kernel, w mat.Symmetric) []float64 {
 	return dst
 }
 
-// SlopesMul stores U, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j, row by row in dst, which it makes room in
-// and returns: the derivatives of Ka, noise included. It is of no use where h has stopped.
+// SlopesMul stores U in dst, row by row, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j. These are the
+// derivatives of Ka, noise included. It grows and returns dst. The result is invalid if h has
+// stopped.
 func (p *Pairs) SlopesMul(h *parallel.Halt, dst []float64, k Kernel, a []float64) []float64 {
 	np, raw := k.NumParams(), p.X.RawMatrix()
 	dst = dense.Resize(dst, raw.Rows*np)
@@ -117,12 +119,12 @@ func (p *Pairs) SlopesMul(h *parallel.Halt, dst []float64, k Kernel, a []float64
 	return dst
 }
 
-// MedianRows is the number of rows from which on the median of their distances is that of a sample,
-// every so manyth row.
+// MedianRows is the number of rows above which the median distance comes from a sample, every
+// k-th row.
 const MedianRows = 5000
 
-// MedianDistance returns the median distance of two rows, and 1 where that is 0 or there is one
-// row.
+// MedianDistance returns the median distance of two rows. It returns 1 if the median is 0 or
+// there is one row.
 func (p *Pairs) MedianDistance() float64 {
 	n, _ := p.X.Dims()
 	every := (n + MedianRows - 1) / MedianRows
@@ -147,7 +149,7 @@ func (p *Pairs) MedianDistance() float64 {
 	return m
 }
 
-// distances is a Kernel in name only: the squared distance of its arguments, without parameters.
+// distances is a Kernel that returns the squared distance of its arguments. It has no parameters.
 type distances struct{}
 
 func (distances) Cov(x, y []float64) float64 { return Lengths{One: 1}.Dist2(x, y) }
@@ -164,9 +166,9 @@ func (distances) Pull(_, _ []float64, _ *Tile) {}
 
 func (distances) PullRows(_, _ []float64, _ *Tile) {}
 
-// differencePart is the part of |a|² + |b|² below which |a − b|² is computed by differences: the
-// product of the matrices has some 2√D + 8 roundings of the former in it, and of what is left so
-// few that covariances have twelve digits, whatever the length.
+// differencePart is the part of |a|² + |b|² below which differences compute |a − b|². The product
+// of the matrices has about 2√D + 8 roundings of |a|² + |b|². Above that part they leave
+// covariances twelve digits for any length scale.
 const differencePart = 1e-3
 
 // Fill implements Kernel.

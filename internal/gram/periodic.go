@@ -6,8 +6,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// Periodic is the kernel Scale² exp(−r²/2), and the Metric r² = (4/Length²) Σ_d sin²(π(x_d −
-// x′_d)/Period) of it. Its derivatives are by the logarithms of its fields.
+// Periodic is the kernel Scale² exp(−r²/2). It is also its own Metric, r² = (4/Length²) Σ_d
+// sin²(π(x_d − x′_d)/Period). Its derivatives are with respect to the logarithms of its fields.
 type Periodic struct {
 	Scale, Length, Period float64
 }
@@ -53,14 +53,14 @@ func (k Periodic) Dist2(x, y []float64) float64 {
 	p := k.Period
 	var sum float64
 	for d, v := range x {
-		// The remainders are exact, so that far periods cost no accuracy.
+		// The remainders are exact, so periods far from 0 lose no accuracy.
 		s := math.Sin(math.Pi / p * (math.Remainder(v, p) - math.Remainder(y[d], p)))
 		sum += s * s
 	}
 	return 4 * sum / (k.Length * k.Length)
 }
 
-// Features implements Metric: r² is the squared distance of points on D circles.
+// Features implements Metric, because r² is the squared distance of points on D circles.
 func (Periodic) Features(d int) int { return 2 * d }
 
 // Columns implements Metric.
@@ -75,7 +75,7 @@ func (k Periodic) Embed(dst []float64, inc int, x, _ []float64) {
 	}
 }
 
-// Fill stores the covariances of the tile in dst, row after row.
+// Fill stores the covariances of the tile in dst, row by row.
 func (k Periodic) Fill(dst []float64, t *Tile) {
 	FillDist2(k, dst, t)
 	k.values(dst)

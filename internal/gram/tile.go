@@ -16,15 +16,15 @@ const (
 	Cols = 128
 )
 
-// Tile are the pairs of some rows of X and some of Y, with scratch memory that is handed out like a
-// stack.
+// Tile holds the pairs of some rows of X and some rows of Y, with scratch memory that works like
+// a stack.
 type Tile struct {
 	X, Y blas64.General
-	// Centre is where coordinates begin in which products of matrices make distances; nil means
-	// that distances are sums of differences, exact where rows are close.
+	// Centre is the origin of coordinates when a product of matrices computes distances. Nil
+	// means that differences compute them, which is exact for close rows.
 	Centre []float64
 
-	r2   blas64.General // the squared distances of its pairs, if they are at hand
+	r2   blas64.General // the squared distances of the pairs, or empty
 	bufs [][]float64
 	top  int
 	box  any // the memory of ShapeOf
@@ -32,10 +32,10 @@ type Tile struct {
 
 var tiles = sync.Pool{New: func() any { return new(Tile) }}
 
-// Take returns a tile without rows; Free gives it back.
+// Take returns a tile without rows. Free returns it to the pool.
 func Take() *Tile { return tiles.Get().(*Tile) }
 
-// Free gives a tile of Take back.
+// Free returns a tile of Take to the pool.
 func (t *Tile) Free() {
 	t.X, t.Y, t.Centre, t.r2, t.top = blas64.General{}, blas64.General{}, nil, blas64.General{}, 0
 	tiles.Put(t)
@@ -44,8 +44,8 @@ func (t *Tile) Free() {
 // Len returns the number of pairs.
 func (t *Tile) Len() int { return t.X.Rows * t.Y.Rows }
 
-// Get returns scratch of length n with unspecified contents. Release gives back what Get returned
-// since that Mark.
+// Get returns scratch of length n with unspecified contents. It is valid until Release of an
+// earlier Mark.
 func (t *Tile) Get(n int) []float64 {
 	if t.top == len(t.bufs) {
 		t.bufs = append(t.bufs, nil)
@@ -55,22 +55,23 @@ func (t *Tile) Get(n int) []float64 {
 	return t.bufs[t.top-1]
 }
 
-// Mark returns where the scratch ends that is in use.
+// Mark returns the present top of the scratch, for Release.
 func (t *Tile) Mark() int { return t.top }
 
-// Release gives back the scratch beyond mark.
+// Release frees the scratch above mark.
 func (t *Tile) Release(mark int) { t.top = mark }
 
-// known tells the tile of the squared distances r2 of its pairs, the rows of which have so many
-// columns and of which the first is (i, j).
+// known gives the tile the squared distances of its pairs. They are a part of r2, whose rows have
+// the given number of columns, and the first pair of the tile is (i, j) in it. A nil r2 means
+// that they are unknown.
 func (t *Tile) known(r2 []float64, cols, i, j int) {
 	if t.r2 = (blas64.General{}); r2 != nil {
 		t.r2 = blas64.General{Rows: t.X.Rows, Cols: t.Y.Rows, Stride: cols, Data: r2[i*cols+j:]}
 	}
 }
 
-// EachRow calls f with the tile narrowed to each of its rows of X, and takes back the scratch that
-// f got.
+// EachRow calls f with the tile reduced to each of its rows of X, and frees the scratch of f
+// after each call.
 func (t *Tile) EachRow(f func(i int)) {
 	x, r2, mark := t.X, t.r2, t.top
 	for i := range x.Rows {
@@ -96,26 +97,27 @@ func Slice(x blas64.General, lo, hi int) blas64.General {
 
 // Metric is a squared distance r².
 type Metric interface {
-	// Dist2 returns r² by differences: free of cancellation, and exactly zero for equal arguments.
+	// Dist2 returns r² by differences. It is free of cancellation, and exactly zero for equal
+	// arguments.
 	Dist2(x, y []float64) float64
-	// Features returns the number of coordinates in which r² is a plain squared distance, or 0
-	// where Dist2 is faster than the detour over them.
+	// Features returns the number of coordinates in which r² is a plain squared distance, or 0 if
+	// Dist2 is faster than computing them.
 	Features(d int) int
-	// Embed stores the coordinates of x, which may be taken from centre, in every inc-th element
+	// Embed stores the coordinates of x, which may be relative to centre, in every inc-th element
 	// of dst.
 	Embed(dst []float64, inc int, x, centre []float64)
-	// Columns stores the Dist2 of x to the points whose d-th coordinates are those in the d-th
-	// part of yt, one for each of dst, to the same bits. It reports whether that is faster than
-	// one pair at a time, and otherwise does nothing.
+	// Columns stores the Dist2 of x to len(dst) points in dst, with the same bits. The d-th part
+	// of yt holds the d-th coordinates of the points. It returns false and does nothing if single
+	// pairs are faster.
 	Columns(dst, x, yt []float64) bool
 }
 
 // FillDist2 stores r² of every pair of the tile in dst.
 //
-// It is |a|² + |b|² − 2aᵀb in coordinates a, b relative to the mean of X, one matrix product; where
-// cancellation or large coordinates would show in k it is computed anew, by differences. With u =
-// 2⁻⁵³ the rounding error ε of the former stays below (2√D + 8) u (|a|² + |b|²) unless errors
-// conspire, and the relative error of k below 0.6 ε max(1, 1/r), whichever the profile.
+// A matrix product computes r² as |a|² + |b|² − 2aᵀb in coordinates a, b relative to the mean of
+// X. If cancellation or large coordinates would be visible in k, differences compute it again.
+// With u = 2⁻⁵³ the rounding error ε of the product stays below (2√D + 8) u (|a|² + |b|²) unless
+// errors conspire. The relative error of k stays below 0.6 ε max(1, 1/r) for every profile.
 func FillDist2[M Metric](k M, dst []float64, t *Tile) {
 	n, m := t.X.Rows, t.Y.Rows
 	dim := k.Features(t.X.Cols)
@@ -139,7 +141,7 @@ func FillDist2[M Metric](k M, dst []float64, t *Tile) {
 		for j, ab := range row {
 			norms := na[i] + nb[j]
 			r2 := norms + ab
-			// ε ≤ tol and ε ≤ tol·r, with ε = tol·c·norms; NaN fails.
+			// The condition means ε ≤ tol and ε ≤ tol·r, with ε = tol·c·norms. NaN fails.
 			if c*norms <= 1 && r2 > norms*(1e-6+c*c*norms) {
 				row[j] = r2
 			} else {
@@ -150,7 +152,7 @@ func FillDist2[M Metric](k M, dst []float64, t *Tile) {
 	t.top = mark
 }
 
-// fillColumns is FillDist2 by Columns, if that is faster; it reports whether it is.
+// fillColumns is FillDist2 by Columns. It returns false if Columns is slower.
 func fillColumns[M Metric](k M, dst []float64, t *Tile) bool {
 	m := t.Y.Rows
 	mark := t.top
@@ -168,8 +170,8 @@ func fillColumns[M Metric](k M, dst []float64, t *Tile) bool {
 	return ok
 }
 
-// fillProducts stores −2aᵀb of every pair of the tile in dst, in coordinates of so many features,
-// and returns all |a|² and all |b|², in memory of the tile.
+// fillProducts stores −2aᵀb of every pair of the tile in dst, in dim coordinates. It returns all
+// |a|² and all |b|² in scratch of the tile.
 func fillProducts[M Metric](k M, dst []float64, t *Tile, dim int) (na, nb []float64) {
 	n, m := t.X.Rows, t.Y.Rows
 	a, bt, na, nb := t.Get(n*dim), t.Get(dim*m), t.Get(n), t.Get(m)
@@ -190,17 +192,16 @@ func fillProducts[M Metric](k M, dst []float64, t *Tile, dim int) (na, nb []floa
 			nb[j] += v * v
 		}
 	}
-	// The sum over the features is taken in one order whatever n and m are, so that an entry has
-	// the same bits in every tile.
+	// The order of the sum over the features does not depend on n and m, so an entry has the same
+	// bits in every tile.
 	dense.Gemm(blas.NoTrans, blas.NoTrans, -2, dense.General(a, n, dim),
 		dense.General(bt, dim, m), 0, dense.General(dst, n, m))
 	return na, nb
 }
 
 // Products stores Σ_d scale(d)² x_d y_d of every pair of the tile in dst. Gonum sums over the
-// columns in order whatever the size of a tile is, and rounds each product as a loop over them
-// does, so that an entry has the bits of that loop in every tile. At the size of a tile Gemm is
-// serial.
+// columns in order for any size of a tile, and rounds each product as a loop over them does. An
+// entry therefore has the bits of that loop in every tile. Gemm is serial at the size of a tile.
 func Products(dst []float64, t *Tile, scale func(d int) float64) {
 	n, m, dim := t.X.Rows, t.Y.Rows, t.X.Cols
 	mark := t.top

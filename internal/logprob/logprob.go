@@ -20,7 +20,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// Block is the largest number of rows that Rows take together. Their buffers fit into the nearest
+// Block is the largest number of rows that Rows takes together. The buffers fit into the nearest
 // cache.
 const Block = 256
 
@@ -50,8 +50,8 @@ const (
 	normal   = 0x1p-1022 // the least number with all its digits
 )
 
-// logs replaces every x > 0 by log x, to a rounding of 1 or of the result. It is −Inf at 0, and +Inf
-// at +Inf.
+// logs replaces every x > 0 by log x, with an error of one rounding of 1 or of the result. It is
+// −Inf at 0, and +Inf at +Inf.
 func logs(x []float64) {
 	var k buffer
 	for i, v := range x {
@@ -72,7 +72,7 @@ func logs(x []float64) {
 // logNormals replaces every x by log Φ(x). With h(t) = φ(t)/Φ(−t), t = |x|, it is log(1 − φ(t)/h)
 // for x ≥ 0 and −½t² − log √2π h for x < 0 (see special.GaussGap).
 func logNormals(x []float64) {
-	const reach = 39 // beyond, φ is 0
+	const reach = 39 // φ is 0 beyond it
 	var e, l buffer
 	for i, v := range x {
 		t := math.Min(math.Abs(v), reach)
@@ -121,7 +121,7 @@ func LogitSum(y []float64) Sum {
 		half[i] = -label / 2
 	}
 	return func(eta []float64, first int) float64 {
-		// Four sums and four products, which do not wait for each other.
+		// Four sums and four products run in parallel in the pipeline of the processor.
 		var s [4]float64
 		x, h := eta, half[first:first+len(eta)]
 		for ; len(x) >= 4 && len(h) >= 4; x, h = x[4:], h[4:] {
@@ -146,7 +146,7 @@ func LogitSum(y []float64) Sum {
 	}
 }
 
-// misfit returns max(0, 2h·η), without a branch, and replaces η by −|η|.
+// misfit returns max(0, 2h·η) without a branch, and replaces η by −|η|.
 func misfit(eta *float64, h float64) float64 {
 	x := float64(h * *eta)
 	*eta = -math.Abs(*eta)
@@ -175,7 +175,7 @@ func Gaussian(y []float64, sd, c float64) Rows {
 
 // Student returns c − ½(df + 1) log(1 + z²), z = (η − y)/width.
 func Student(y []float64, df, width, c float64) Rows {
-	const far = 1e9 // where 1 + z² is z²
+	const far = 1e9 // above it 1 + z² rounds to z²
 	return func(eta []float64, first int) {
 		var square buffer
 		l := square[:len(eta)]
@@ -358,7 +358,7 @@ func Binomial(y, c []float64, trials, n, shift float64) Rows {
 	}
 }
 
-// product returns xy, rounded, where 0 times infinity is 0.
+// product returns xy, rounded. Zero times infinity is 0.
 func product(x, y float64) float64 {
 	if x == 0 {
 		return 0
@@ -386,8 +386,8 @@ func Ordinal(lo, hi, gap []float64) Rows {
 	}
 }
 
-// Each returns the log-probabilities of points, a response each, one after the other: what depends
-// on the response alone is computed once.
+// Each returns the log-probabilities of points, one per response. A point can store what depends
+// on the response alone.
 func Each[P interface{ LogProb(eta float64) float64 }](points []P) Rows {
 	return func(eta []float64, first int) {
 		for i, x := range eta {

@@ -13,57 +13,66 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// while says what is going on when a context is done.
+// This file computes cavities: the distribution of a latent value η_n without the site of its
+// observation. Removing a site from a Gaussian has a closed form. The sites of the other
+// observations would also move if the observation were missing, so the predictions with the most
+// influence are corrected for that (respond), and the sizes of the corrections estimate the
+// errors of all predictions. Rows and Sites.LeaveOut are the callers.
+
+// while describes the activity in the error of a canceled context.
 const while = "data were left out"
 
 const (
-	mostAnswers = 2048    // data whose sites answer to the absence of another, at the most
-	budget      = 1 << 27 // products by which they do, a fraction of a second's worth
-	leastKnown  = 16      // data to whose absence they answer, at the least
+	mostAnswers = 2048    // largest number of observations whose sites respond to a removal
+	budget      = 1 << 27 // products for all responses, which take a fraction of a second
+	leastKnown  = 16      // least number of removals with a response
 
-	remainder = 1e-12 // part of a precision that is left without a site below which it is rounding
-	// by how much less than nothing that may be, by rounding, of a q of these rows
+	remainder = 1e-12 // least part of a precision without its site that is not rounding
+	// how far below 0 that part may be, by rounding, if q belongs to these rows
 	beyond = 1e-6
-	// a variance is off by a part of so many √goal where the ELBO is off by the goal
+	// relative error of a variance in units of √goal, if the error of the ELBO is the goal
 	fitted = 4.0
-	// goals of the precision left where the mean of a cavity is off by 0.1 deviations
+	// part of a precision in units of the goal, at which the mean of a cavity is off by 0.1
+	// standard deviations
 	short = 200.0
 )
 
-// cavities are terms under a Gaussian whose site for each of them can be taken out.
+// cavities holds the terms under a Gaussian with one site per term. A cavity is the Gaussian
+// without one of the sites.
 type cavities struct {
 	terms    *term.Terms
-	m, v     []float64 // of η_n, without offset
-	gamma, a []float64 // its site, about m
-	// vary is the variance by which the mean of η_n moves: v, but where the mean moves by another
-	// matrix than V; left is 1 − γ_n times that.
+	m, v     []float64 // mean and variance of η_n, without offset
+	gamma, a []float64 // the site of η_n, about m
+	// vary is the variance by which the mean of η_n moves. It is v, unless the mean moves by
+	// another matrix than V. left is 1 − γ_n times vary.
 	vary, left []float64
-	// known is the least part of a precision that may be left and is more than errors of γ and v.
+	// known is the least part of a precision that exceeds the errors of γ and v.
 	known float64
-	// without returns the variance of η_n where a part of its site is taken out; nil means
-	// v/(1 − part + part·left).
+	// without returns the variance of η_n without the given part of its site. Nil means v/(1 −
+	// part + part·left).
 	without func(n int, part float64) float64
-	// diag is a diagonal q, whose variances answer weight by weight; nil for any other q.
+	// diag is a diagonal q, whose variances respond weight by weight. It is nil for any other q.
 	diag *diagonal
-	// family is the most by which log v differs from the logarithm of vary among the terms, where
-	// q is low-rank, and 0 otherwise.
+	// If q is low-rank, family is the largest difference of log v and log vary among the terms.
+	// Otherwise it is 0.
 	family float64
-	// cov returns a function that stores the covariances of the η_i at index with η_n in dst, for
-	// one worker.
+	// cov returns a function that stores the covariances of the η_i at index with η_n in dst. One
+	// worker calls it.
 	cov func(index []int) func(dst []float64, n int)
-	// root returns vectors, row by row and as long as the rank, whose products are the covariances of
-	// the η_i at index. Nil means that nothing of low rank is known.
+	// root returns vectors whose products are the covariances of the η_i at index, row by row,
+	// and their length. It returns nil if it has no low-rank form.
 	root func(index []int) (u []float64, rank int)
 }
 
-// oneDatum returns the part of the site of term n that is one datum.
+// oneDatum returns the part of the site of term n that belongs to one observation. A term of
+// weight w stands for w observations.
 func oneDatum(t *term.Terms, n int) float64 {
 	_, _, w, _ := t.Term(n)
 	return math.Min(1, 1/w)
 }
 
-// leave returns mean and variance of η_n where a part of its site is taken out. The variance is
-// NaN where only rounding is left of its precision, and negative where less is.
+// leave returns the mean and the variance of η_n without the given part of its site. The variance
+// is NaN if only rounding is left of the precision, and negative if less is left.
 func (c *cavities) leave(n int, part float64) (m, v float64) {
 	left := (1 - part) + part*c.left[n]
 	if !(left > c.known) {
@@ -76,7 +85,8 @@ func (c *cavities) leave(n int, part float64) (m, v float64) {
 	return c.m[n] - part*c.a[n]*c.vary[n]/left, v
 }
 
-// withoutSite returns the variance, as leave does, of what no more than errors are left of.
+// withoutSite returns the variance for leave if the part left of the precision is within its
+// errors.
 func (c *cavities) withoutSite(left float64) float64 {
 	if left >= -max(beyond, c.known) {
 		return math.NaN()
@@ -84,7 +94,7 @@ func (c *cavities) withoutSite(left float64) float64 {
 	return -1
 }
 
-// leaveOut takes out one datum after the other.
+// leaveOut leaves out one observation after the other.
 func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error) {
 	n := c.terms.Len()
 	l := newResult(n, n)
@@ -144,8 +154,9 @@ func marginalKL(m, v, m0, v0 float64) float64 {
 	return 0.5 * (d - math.Log1p(d) + (m-m0)*(m-m0)/v0)
 }
 
-// respond lets the sites of all other data, which the cavities keep, answer to the absence of the
-// data of most influence, and says how much that is.
+// respond moves the sites of the other observations, which a cavity keeps, after one observation
+// is removed. It does so for the observations with the most influence, and estimates the error of
+// all predictions from these moves.
 func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error {
 	n := c.terms.Len()
 	r := &responder{cavities: c, base: term.State{M: c.m, V: c.v}, scale: 1}
@@ -159,7 +170,7 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	if err := c.terms.Expect(&r.base, nil, term.Crew{Workers: workers, Halt: &halt}); err != nil {
 		return err
 	}
-	// Of many data a regular sample answers for all.
+	// If there are many observations, every k-th one responds for all.
 	size := min(n, mostAnswers)
 	r.scale = float64(n) / float64(size)
 	r.index = make([]int, size)
@@ -220,50 +231,52 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	return nil
 }
 
-// A responder moves the cavity of a datum as the sites of a sample of all data move without it.
+// A responder moves the cavity of an observation as the sites of a sample of all observations
+// move without it.
 type responder struct {
 	*cavities
 	base  term.State // sites at the marginals with all data
-	index []int      // the sample
-	scale float64    // data for each of the sample
-	cov   []float64  // covariances of the sample, full; nil if they have a root
-	root  []float64  // a row for each of the sample, whose products are the covariances
-	rank  int        // numbers of a row of root
+	index []int      // indices of the sample
+	scale float64    // observations per member of the sample
+	cov   []float64  // covariances of the sample, both triangles; nil if they have a root
+	root  []float64  // one row per member of the sample; their products are the covariances
+	rank  int        // length of a row of root
 }
 
-// responseWork holds the buffers of answer: a value for each term of the sample.
+// responseWork holds the buffers of answer, one value per member of the sample.
 type responseWork struct {
 	c, m, v []float64
-	at, of  []float64 // m and v in the cavity, before the sites answer
+	at, of  []float64 // m and v in the cavity, before the sites respond
 	da, dg  []float64 // changes of slopes and precisions
 	cdg     []float64
 	moved   [3][]float64 // C da, C∘C dg and C cdg
-	small   []float64    // rank² numbers and twice the rank
+	small   []float64    // rank² + 2·rank numbers
 	turned  []float64    // US, see byRoot
 	terms   term.State
 	diag    diagonalWork
 }
 
-// answerRounds is the number of rounds without a datum. The first evaluates the sites at the means
-// of the cavity, so only the second is correct to second order in the means.
+// answerRounds is the number of rounds without the observation. The first round evaluates the
+// sites at the means of the cavity, so only the second is correct to second order in the means.
 const answerRounds = 2
 
 // An answer is the prediction of one observation after the other sites have moved.
 type answer struct {
-	logp, m, v    float64 // m and v as for lik, with offset
+	logp, m, v    float64 // m and v are the arguments of Likelihood.LogProb, with offset
 	err           float64 // +Inf if logp is not finite, and the fields above are 0
-	first, second float64 // by how much logp moves in each round
-	family        float64 // by how much another choice of factors may move it
+	first, second float64 // change of logp in each round
+	family        float64 // change of logp for another choice of factors
 }
 
 // answer predicts observation n from the others, after two rounds of the fixed point of their sites
 // without it. With C = V_−n, the mean m_c of the cavity, and the precisions γ and slopes a that
-// the sites have with all data, a round is
+// the sites have with all observations, a round is
 //
-//	r_i = ∂E_i/∂m − a_i + γ_i (m_i − m_i with all data),   Δγ_i = −∂²E_i/∂m² − γ_i,
-//	m ← m_c + C r,   v ← diag(C) − diag(C diag(Δγ) C),
+//	r_i = ∂E_i/∂m − a_i + γ_i (m_i − m_i with all observations),   Δγ_i = −∂²E_i/∂m² − γ_i,
+//	m ← m_c + C r,   v ← diag(C) − diag(C diag(Δγ) C).
 //
-// The optimum is a fixed point of the mean. Cov are the covariances of the sample with n.
+// The optimum is a fixed point of the mean. The argument cov holds the covariances of the sample
+// with n.
 //
 // The error adds the move of the second round to the largest move of logp away from the cavity. It
 // adds moves by the mean and by the variance, because they may cancel.
@@ -330,7 +343,8 @@ func (r *responder) start(cov []float64, n int, part, left float64, w *responseW
 	copy(w.of, w.v)
 }
 
-// sites stores what the sites of the sample, without n, add to slopes and precisions at m and v.
+// sites stores the changes of slopes and precisions of the sample at m and v, without the removed
+// part of the site of n.
 func (r *responder) sites(n int, part float64, w *responseWork) {
 	w.terms.M, w.terms.V = w.m, w.v
 	r.terms.Expectations(&w.terms, r.index)
@@ -347,7 +361,7 @@ func (r *responder) sites(n int, part float64, w *responseWork) {
 	}
 }
 
-// move stores the means and variances that the sample has under these sites.
+// move stores the means and variances of the sample after these changes.
 func (r *responder) move(gain float64, w *responseWork) {
 	var ca, cg float64
 	for k, c := range w.c {
@@ -371,7 +385,7 @@ func (r *responder) move(gain float64, w *responseWork) {
 	}
 }
 
-// byCov stores C da, C∘C dg and C cdg, C being the covariances of the sample.
+// byCov stores C da, C∘C dg and C cdg, where C is the covariance of the sample.
 func (r *responder) byCov(w *responseWork) {
 	size := len(r.index)
 	for k := range r.index {
@@ -405,14 +419,14 @@ func (r *responder) byRoot(w *responseWork) {
 	}
 }
 
-// spread stores the variances that the sample has under the variances of a diagonal q.
+// spread stores the variances of the sample under the variances of a diagonal q.
 func (r *responder) spread(w *responseWork) {
 	for k, i := range r.index {
 		w.v[k] = r.diag.variance(i, &w.diag)
 	}
 }
 
-// lessPrecise returns a variance less d to first order, and positive.
+// lessPrecise returns v − d to first order, and a positive number.
 func lessPrecise(v, d float64) float64 {
 	if d > 0 {
 		return v / (1 + d/v)

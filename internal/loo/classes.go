@@ -21,48 +21,55 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// classCavities are terms of K latent values, of which contrasts alone count, under a Gaussian by
-// contrast mean field. With H_n = −∂²E_n/∂m∂mᵀ, a_n = ∂E_n/∂m and G the matrix by which the
-// means move, the inverse of the prior precision and all H_n, the mean of η_n without term n is
+// This file leaves out the terms of softmax models. It removes a term from the contrast mean
+// field that package site fits, in closed form for the means and by rounds for the variances.
+// ClassRows is the entry point for linear models, and ClassSites in classes_gp.go for GPs.
+
+// classCavities holds the terms of a softmax model under a Gaussian by contrast mean field. Only
+// contrasts of the K latent values count. With H_n = −∂²E_n/∂m∂mᵀ, a_n = ∂E_n/∂m and the matrix G
+// by which the means move, the inverse of the sum of the prior precision and all H_n, the mean of
+// η_n without term n is
 //
 //	m_n − (I − G_nnH_n)⁻¹G_nna_n.
 //
-// The variances 1/p_c are coupled: of the precisions of row n alone, p_c − p_c²/Σp is what its
-// class knows by itself, to which the term adds the diagonal of H_n (see site.contrast). Taking
-// that away is exact for one weight and for classes of equal covariance.
+// The variances 1/p_c are coupled. In the precisions of row n alone, the part p_c − p_c²/Σp
+// belongs to class c itself, and the term adds the diagonal of H_n to it (see contrast in package
+// site). Subtracting that diagonal is exact for one weight and for classes with equal
+// covariances.
 type classCavities struct {
 	terms   *term.Terms
 	k       int
-	m, v, a []float64 // of the elements, m without offset
-	h       []float64 // H_n one after the other, K×K each
+	m, v, a []float64 // all elements, n·K + k for value k of term n; m is without offset
+	h       []float64 // H_n of all terms, K×K each
 	on      classMover
 }
 
-// classMover is G.
+// classMover is the matrix G, for weights (classWeights) or functions (classSites).
 type classMover interface {
-	// block stores G_nn in g, K×K.
+	// block stores the K×K block G_nn in g.
 	block(g []float64, n int)
-	// from stores G_·n u in dst, of all elements.
+	// from stores G_·n u of all elements in dst.
 	from(dst, u []float64, n int)
-	// times stores G r in dst, of all elements.
+	// times stores G r of all elements in dst.
 	times(dst, r []float64)
-	// cov stores the covariance of each element with that of its class in term n in dst.
+	// cov stores in dst the covariance of each element with the element of its class in term n.
 	cov(dst []float64, n int)
 }
 
-// ClassLogProb returns log ∫ p(y|η) N(η|m, diag v) dη in nats, of one term.
+// ClassLogProb returns log ∫ p(y|η) N(η|m, diag v) dη of one term, in nats.
 type ClassLogProb func(y float64, m, v []float64) float64
 
-// classPart is the part of what leaving out a term changes that is taken to be unknown. The means
-// and precisions of its row follow, but P_c couples the classes by more than one row says: of iris
-// 6% are missing.
+// classPart is the part of the effect of leaving out a term that counts as unknown. The means and
+// precisions of its row follow the removal, but P_c couples the classes in other directions also.
+// On iris 6% of the effect are missing.
 const classPart = 0.1
 
-// classBudget is how many scores the answers of other rows may take the expectations of.
+// classBudget is the largest number of scores whose expectations the responses of other rows may
+// take.
 const classBudget = 1 << 18
 
-// ClassRows leaves out the rows of l, of K scores each, under weights of the given means, those of
-// one class after those of another.
+// ClassRows leaves out the rows of l, with K scores each, one at a time. The weights have the
+// given means, class by class, and the covariance cov.
 func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *gauss.Contrasts,
 	logProb ClassLogProb) (*Result, error) {
 	n, d, k := l.X.Rows, l.X.Cols, l.Terms.K
@@ -97,15 +104,15 @@ func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *ga
 	return c.leaveOut(ctx, logProb)
 }
 
-// classWeights is the classMover of weights of all classes.
+// classWeights is the classMover of the weights of all classes.
 type classWeights struct {
 	l       *site.LinearModel
 	d, k    int
 	of      *gauss.Contrasts
-	inverse []float64 // full
+	inverse []float64 // G of the weights, full
 }
 
-// add adds H ⊗ xxᵀ to the lower triangle.
+// add adds H ⊗ xxᵀ to the lower triangle of inverse.
 func (s *classWeights) add(x, h []float64) {
 	w := s.k * s.d
 	for c := range s.k {
@@ -120,6 +127,7 @@ func (s *classWeights) add(x, h []float64) {
 	}
 }
 
+// block implements classMover.
 func (s *classWeights) block(g []float64, n int) {
 	x, w := make([]float64, s.d), s.k*s.d
 	s.l.X.Dense1(x, n)
@@ -137,6 +145,7 @@ func (s *classWeights) block(g []float64, n int) {
 	}
 }
 
+// from implements classMover.
 func (s *classWeights) from(dst, u []float64, n int) {
 	x, r := make([]float64, s.d), make([]float64, 0, s.k*s.d)
 	s.l.X.Dense1(x, n)
@@ -148,7 +157,7 @@ func (s *classWeights) from(dst, u []float64, n int) {
 	s.spread(dst, r)
 }
 
-// spread stores the scores of the weights that the inverse makes of r in dst.
+// spread stores the scores of the weights inverse·r in dst.
 func (s *classWeights) spread(dst, r []float64) {
 	m := make([]float64, s.l.X.Rows)
 	for c := range s.k {
@@ -159,7 +168,7 @@ func (s *classWeights) spread(dst, r []float64) {
 	}
 }
 
-// solve returns what class c of the inverse makes of r.
+// solve returns the part of class c of inverse·r.
 func (s *classWeights) solve(r []float64, c int) []float64 {
 	w, out := s.k*s.d, make([]float64, s.d)
 	for i := range out {
@@ -169,6 +178,7 @@ func (s *classWeights) solve(r []float64, c int) []float64 {
 	return out
 }
 
+// times implements classMover.
 func (s *classWeights) times(dst, r []float64) {
 	x, all := make([]float64, s.d), make([]float64, s.k*s.d)
 	for i := range s.l.X.Rows {
@@ -184,6 +194,7 @@ func (s *classWeights) times(dst, r []float64) {
 	s.spread(dst, all)
 }
 
+// cov implements classMover.
 func (s *classWeights) cov(dst []float64, n int) {
 	x, w, m := make([]float64, s.d), make([]float64, s.d), make([]float64, s.l.X.Rows)
 	s.l.X.Dense1(x, n)
@@ -196,7 +207,7 @@ func (s *classWeights) cov(dst []float64, n int) {
 	}
 }
 
-// expect makes a and h from m and v.
+// expect computes a and h from m and v.
 func (c *classCavities) expect(ctx context.Context) error {
 	n, k := c.terms.Len(), c.k
 	s := &term.State{M: c.m, V: c.v, E: make([]float64, n*k), Tg: make([]float64, n*k),
@@ -217,17 +228,17 @@ func (c *classCavities) expect(ctx context.Context) error {
 	})
 }
 
-// classCavity is what is left of a term.
+// classCavity is the cavity of a term.
 type classCavity struct {
-	m, v     []float64 // without offset
-	leave    mat.LU    // of I − G_nnH_n
+	m, v     []float64 // the cavity, without offset
+	leave    mat.LU    // factor of I − G_nnH_n
 	pull     []float64 // (I − H_nG_nn)⁻¹a_n
-	own      []float64 // what classes know of their scores by themselves, p − p²/Σp
+	own      []float64 // precisions of the classes themselves, p − p²/Σp
 	leverage float64
-	moved    float64 // KL from it
+	moved    float64 // KL(q‖cavity) of the term
 }
 
-// leaveTerm returns the cavity of term n, and false where only rounding is left.
+// leaveTerm returns the cavity of term n. It returns false if only rounding is left.
 func (c *classCavities) leaveTerm(n int) (q *classCavity, ok bool) {
 	k, part := c.k, oneDatum(c.terms, n)
 	m, v, a := c.m[n*k:(n+1)*k], c.v[n*k:(n+1)*k], c.a[n*k:(n+1)*k]
@@ -251,7 +262,7 @@ func (c *classCavities) leaveTerm(n int) (q *classCavity, ok bool) {
 	}
 	pull.ScaleVec(part, pull)
 	move.MulVec(g, pull)
-	// Precisions with the term and without.
+	// The precisions with the term and without it.
 	var sum float64
 	for _, x := range v {
 		sum += 1 / x
@@ -277,16 +288,16 @@ func (c *classCavities) leaveTerm(n int) (q *classCavity, ok bool) {
 	for j, x := range q.v {
 		trace += v[j] / x * (1 - 1/(x*without))
 	}
-	// KL of Gaussians of contrasts, of precisions diag p − ppᵀ/Σp.
+	// The KL of Gaussians of contrasts has the precisions diag p − ppᵀ/Σp.
 	logs += math.Log(without / sum)
 	q.moved = 0.5 * math.Max(0, trace-float64(k-1)+logs+square-cross*cross/without)
 	floats.SubTo(q.m, m, q.m)
 	return q, true
 }
 
-// precisions makes v that of own, and reports whether there is one: by rounds of p_c ← own_c +
-// p_c²/Σp from the variances with all terms, as of two classes, and of one between two others, the
-// sum of the variances counts alone, and says nothing of either.
+// precisions computes v from own by rounds of p_c ← own_c + p_c²/Σp. It returns false if they
+// fail. It starts from the variances with all terms, because own does not always determine v:
+// with two classes, and for a class between two others, only the sum of the variances counts.
 func (q *classCavity) precisions(from []float64) bool {
 	for j, x := range from {
 		q.v[j] = 1 / x
@@ -310,13 +321,13 @@ func (q *classCavity) precisions(from []float64) bool {
 	return true
 }
 
-// The rounds of precisions, and the relative change at which they end.
+// The number of rounds of precisions, and the relative change that ends them.
 const (
 	coupledRounds = 200
 	coupledTol    = 1e-10
 )
 
-// shown returns means and variances of the scores of term n as they are predicted.
+// shown returns the means and variances of the scores of term n for a prediction.
 func (c *classCavities) shown(n int, m, v []float64) (_, _ []float64) {
 	m, v = slices.Clone(m), slices.Clone(v)
 	if c.terms.Offset != nil {
@@ -328,7 +339,7 @@ func (c *classCavities) shown(n int, m, v []float64) (_, _ []float64) {
 	return m, v
 }
 
-// leaveOut takes out one term after the other.
+// leaveOut leaves out one term after the other.
 func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Result, error) {
 	n, k := c.terms.Len(), c.k
 	l := newResult(n, n*k)
@@ -372,11 +383,12 @@ func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Re
 	return l, nil
 }
 
-// respond lets the sites of all other terms answer to the absence of those of most influence. What
-// that changes estimates the error, which for the other terms is in proportion to their influence.
+// respond moves the sites of all other terms after one of the terms with the most influence is
+// removed. The change of the prediction estimates its error. The errors of the other terms are in
+// proportion to their influence.
 func (c *classCavities) respond(ctx context.Context, logProb ClassLogProb, l *Result) error {
 	n, k := c.terms.Len(), c.k
-	size := min(n, mostAnswers) // of many rows a regular sample answers for all
+	size := min(n, mostAnswers) // every k-th row responds if there are many rows
 	known, rest := l.split(max(leastKnown, classBudget/(size*k)))
 	move, part := make([]float64, len(known)), make([]float64, len(known))
 	err := parallel.Each(ctx, len(known), runtime.GOMAXPROCS(0), func(_, at int) error {
@@ -419,9 +431,10 @@ func (c *classCavities) respond(ctx context.Context, logProb ClassLogProb, l *Re
 	return nil
 }
 
-// answer moves q, the cavity of term n, by what so many other sites are without it, in a few Newton
-// steps of the means, with the curvatures that there were, and of the precisions. The variances of
-// others grow as the covariances of a class have it. It reports false where no precision is left.
+// answer moves q, the cavity of term n, after the responses of the given number of other sites.
+// It takes a few Newton steps of the means, with the curvatures with all terms, and of the
+// precisions. The variances of the other terms grow with the covariances of a class. It returns
+// false if no precision is left.
 func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 	all, k := c.terms.Len(), c.k
 	elements := func() []float64 { return make([]float64, all*k) }
@@ -463,7 +476,7 @@ func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 				curve[j] += scale * by * by * (-d2[j] - h[j*k+j])
 			}
 		}
-		// The matrix without n is G + G_·n(I − H_nG_nn)⁻¹H_nG_n·.
+		// G without term n is G + G_·n(I − H_nG_nn)⁻¹H_nG_n·.
 		c.on.times(more, rest)
 		part := oneDatum(c.terms, n)
 		for j := range bend {
@@ -494,23 +507,23 @@ func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 	return true
 }
 
-// The steps of answer are so many, or end where the means change by such a part of all that they
-// have changed: of what an answer says, classPart is taken to be unknown. Its expectations need be
-// no more accurate than that.
+// answer takes at most classRounds steps. They end when the means change by less than the part
+// classEnough of their whole change, because the part classPart of an answer counts as unknown
+// anyway. Expectations with the tolerance answerTol suffice for that.
 const (
 	classRounds = 8
 	classEnough = 1e-2
 	answerTol   = 1e-6
 )
 
-// ClassSamplers returns samplers of the weights of K classes, for the joint density of what counts
-// of them, their contrasts. With w_c ~ N(m_c, P_c⁻¹), δ = w − m and s = ΣP_cδ_c, a shift of all
-// classes integrated out,
+// ClassSamplers returns samplers of the weights of K classes, for the joint density of their
+// contrasts. With w_c ~ N(m_c, P_c⁻¹), δ = w − m, s = ΣP_cδ_c, and a shift of all classes
+// integrated out,
 //
 //	2 log p(w)/q(w) = Σ_c [δ_cᵀP_cδ_c − w_cᵀΛ_cw_c] − sᵀ(ΣP)⁻¹s + |ΣΛ_cw_c|²/ΣΛ
 //	                  + log|Λ| − log|ΣΛ| − log|P| + log|ΣP|.
 //
-// The draws are of the weights less their mean over classes.
+// The samplers draw the weights minus their mean over the classes.
 func ClassSamplers(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) (
 	func() psis.Sampler, error) {
 	k, d, n := len(cov.Of), len(l.Names), l.X.Rows

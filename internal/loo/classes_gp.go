@@ -14,9 +14,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// ClassSites leaves out the terms t of K functions of covariance c, both triangles, under a q of
-// means m, variances v and sites gamma by contrast mean field, K to a term. It takes at most
-// maxMemory bytes, or what memory.Check says of 0.
+// ClassSites leaves out the terms t of a softmax GP one at a time. Its K functions have the
+// covariance c, both triangles. The approximation q is a contrast mean field with means m,
+// variances v and sites gamma, K per term. It takes at most maxMemory bytes; 0 means the default
+// of memory.Check.
 func ClassSites(ctx context.Context, t *term.Terms, c, m, v, gamma []float64, maxMemory int64,
 	logProb ClassLogProb) (*Result, error) {
 	n, k := t.Len(), t.K
@@ -50,23 +51,23 @@ func ClassSites(ctx context.Context, t *term.Terms, c, m, v, gamma []float64, ma
 	return at.leaveOut(ctx, logProb)
 }
 
-// classSites is the classMover of functions. H_n has the null vector 1, as contrasts alone count,
-// and is R_nR_nᵀ for an R_n of K−1 columns. With R of all terms
+// classSites is the classMover of functions. H_n has the null vector 1, because only contrasts
+// count. It is R_nR_nᵀ for an R_n with K−1 columns. With R for all terms
 //
 //	G = C − C R (I + RᵀCR)⁻¹ Rᵀ C.
 type classSites struct {
 	n, k   int
 	c      []float64   // both triangles
-	r      []float64   // R_n, K×(K−1) each
+	r      []float64   // R_n of all terms, K×(K−1) each
 	l      []float64   // the factor of I + RᵀCR
-	blocks []float64   // G_nn
+	blocks []float64   // G_nn of all terms
 	v      [][]float64 // V_c of the classes
 }
 
-// blockTerms is of how many terms blocks are made at once.
+// blockTerms is the number of terms whose blocks are computed together.
 const blockTerms = 32
 
-// covariances makes v of the sites gamma.
+// covariances computes v from the sites gamma.
 func (s *classSites) covariances(h *parallel.Halt, gamma []float64) bool {
 	n := s.n
 	f, of := dense.Sites{Halt: h}, make([]float64, n)
@@ -90,7 +91,7 @@ func (s *classSites) covariances(h *parallel.Halt, gamma []float64) bool {
 	return true
 }
 
-// factor makes r and l of the curvatures h of all terms.
+// factor computes r and l from the curvatures h of all terms.
 func (s *classSites) factor(halt *parallel.Halt, h []float64) bool {
 	n, k, w := s.n, s.k, s.k-1
 	s.r = make([]float64, n*k*w)
@@ -119,7 +120,7 @@ func (s *classSites) factor(halt *parallel.Halt, h []float64) bool {
 	return dense.CholeskyUntil(halt, s.l, all)
 }
 
-// curvatureRoot stores R with RRᵀ = h in r, K×(K−1). What rounding leaves of a pivot counts as 0.
+// curvatureRoot stores R with RRᵀ = h in r, K×(K−1). A pivot counts as 0 if it may be rounding.
 func curvatureRoot(r, h []float64, k int) {
 	w := k - 1
 	var most float64
@@ -142,7 +143,8 @@ func curvatureRoot(r, h []float64, k int) {
 	}
 }
 
-// makeBlocks makes the blocks, of some terms at a time: those of C less UᵀU with U = L⁻¹RᵀC.
+// makeBlocks computes the blocks, blockTerms terms at a time. They are the blocks of C minus UᵀU,
+// with U = L⁻¹RᵀC.
 func (s *classSites) makeBlocks(h *parallel.Halt) {
 	n, k, w := s.n, s.k, s.k-1
 	all := n * w
@@ -180,10 +182,12 @@ func (s *classSites) makeBlocks(h *parallel.Halt) {
 	}
 }
 
+// block implements classMover.
 func (s *classSites) block(g []float64, n int) {
 	copy(g, s.blocks[n*s.k*s.k:(n+1)*s.k*s.k])
 }
 
+// from implements classMover.
 func (s *classSites) from(dst, u []float64, n int) {
 	for i := range s.n {
 		for e, x := range u {
@@ -193,6 +197,7 @@ func (s *classSites) from(dst, u []float64, n int) {
 	s.take(dst, dst)
 }
 
+// times implements classMover.
 func (s *classSites) times(dst, r []float64) {
 	s.prior(dst, r)
 	s.take(dst, dst)
@@ -221,6 +226,7 @@ func (s *classSites) take(dst, x []float64) {
 	floats.SubTo(dst, x, out)
 }
 
+// cov implements classMover.
 func (s *classSites) cov(dst []float64, n int) {
 	for c, v := range s.v {
 		for i, x := range v[n*s.n : (n+1)*s.n] {

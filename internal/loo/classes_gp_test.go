@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestClassSites: (C⁻¹ + H)⁻¹ by its factors is what gonum inverts, also of classes whose
-// curvature is 0.
+// TestClassSites compares (C⁻¹ + H)⁻¹ by its factors with the inverse of gonum, also for classes
+// whose curvature is 0.
 func TestClassSites(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const n, k = 37, 4

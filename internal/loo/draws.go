@@ -17,15 +17,16 @@ import (
 // log p(y, z) − log q(z).
 type Sampler func(z, logp []float64, rng *rand.Rand) (r float64, err error)
 
-// Draws leaves out each term by weights of draws that make them those of the posterior without the
-// term (Vehtari, Gelman and Gabry 2017). There is a sampler for each worker.
+// Draws leaves out each term by importance sampling (Vehtari, Gelman and Gabry 2017). It weights
+// the draws so that they represent the posterior without the term. Each worker has its own
+// sampler.
 func Draws(ctx context.Context, plan psis.Plan, terms int, samplers func() Sampler) (*Result,
 	error) {
 	if err := plan.Check("LOO"); err != nil {
 		return nil, err
 	}
 	n, draws, workers := terms, plan.Draws, plan.Workers
-	each := memory.Bytes(1, 1, n) + memory.Bytes(2, 1, draws) // worker
+	each := memory.Bytes(1, 1, n) + memory.Bytes(2, 1, draws) // memory per worker
 	need := memory.Bytes(1, draws, n) + float64(workers)*each
 	if err := memory.Check(0, need,
 		fmt.Sprintf("log-likelihoods of %d terms at %d draws", n, draws),
@@ -103,7 +104,7 @@ func Draws(ctx context.Context, plan psis.Plan, terms int, samplers func() Sampl
 	return l, nil
 }
 
-// normalize replaces logarithms of weights by weights of sum 1.
+// normalize replaces logarithms of weights by weights with the sum 1.
 func normalize(w []float64) {
 	top := floats.Max(w)
 	for i, x := range w {

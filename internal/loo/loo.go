@@ -1,5 +1,17 @@
-// Package loo computes leave-one-out predictions from a Gaussian approximation of a posterior, by
-// removing the site of a datum, or from draws.
+// Package loo computes leave-one-out predictions from a Gaussian approximation of a posterior.
+// LOO of the root package calls it.
+//
+// The prediction of an observation from all others has a closed form if the approximation is a
+// prior times Gaussian sites: remove the site of the observation. Otherwise draws of the
+// approximation are weighted (Draws).
+//
+//	cavities.go     remove sites from a Gaussian, and let the other sites respond
+//	rows.go         cavities of linear models
+//	sites.go        cavities of GPs
+//	classes.go      cavities of softmax models; classes_gp.go for GPs
+//	draws.go        importance sampling; weights.go has samplers for linear models
+//	series.go       log p(y|w) of many rows as a polynomial of few weights
+//	sample.go       log p(y|w) of many rows from a sample of the rows
 package loo
 
 import (
@@ -14,7 +26,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Result is what is known of each datum from all others, in nats. See LOO of the root package.
+// Result holds the predictions of each observation from all others, in nats. See LOO of the root
+// package.
 type Result struct {
 	ELPD, SE, Err       float64
 	Pointwise, PointErr []float64
@@ -24,18 +37,18 @@ type Result struct {
 	Parameters          float64
 	Influence           []float64
 	Unresolved          []int
-	M, V                []float64 // of the latent values of cavities; nil where there were draws
+	M, V                []float64 // mean and variance in the cavities; nil if draws were used
 }
 
-// Likelihood is what cavities ask of a likelihood besides the terms.
+// Likelihood holds the functions of a likelihood that cavities need in addition to the terms.
 type Likelihood struct {
 	// LogProb returns log ∫ p(y|η) N(η|m, v) dη in nats.
 	LogProb func(y, m, v float64) float64
-	// Quadratic says that ∂² log p(y|η)/∂η² is the same for any y and η.
+	// Quadratic is true if ∂² log p(y|η)/∂η² is the same for all y and η.
 	Quadratic bool
 }
 
-// newResult returns a Result of n data with so many latent values in all.
+// newResult returns a Result of n observations with the given total number of latent values.
 func newResult(n, latents int) *Result {
 	l := new(Result)
 	for _, p := range []*[]float64{&l.Pointwise, &l.PointErr, &l.Leverage, &l.Influence} {
@@ -45,7 +58,8 @@ func newResult(n, latents int) *Result {
 	return l
 }
 
-// resolve lists the data whose PointErr is +Inf as unresolved. The error is that of none other.
+// resolve lists the observations with PointErr +Inf as unresolved. It returns an error if that
+// leaves no observation.
 func (l *Result) resolve(t *term.Terms) error {
 	for i, e := range l.PointErr {
 		if math.IsInf(e, 1) {
@@ -60,8 +74,8 @@ func (l *Result) resolve(t *term.Terms) error {
 	return nil
 }
 
-// split returns up to most data that are resolved, those with the most influence first, and the rest
-// of the resolved data by index.
+// split returns up to most resolved observations in known, the most influential first, and the
+// other resolved observations in rest, by index.
 func (l *Result) split(most int) (known, rest []int) {
 	var influence []float64
 	for i := range l.PointErr {
@@ -71,7 +85,7 @@ func (l *Result) split(most int) (known, rest []int) {
 	}
 	if n := len(known); most < n && !floats.HasNaN(influence) {
 		cut := dense.Select(influence, n-most)
-		ties := 0 // known data whose influence is cut
+		ties := 0 // known observations at the smallest influence
 		for _, x := range influence[n-most:] {
 			if x == cut {
 				ties++
@@ -98,8 +112,8 @@ func (l *Result) split(most int) (known, rest []int) {
 	return known[:most], append(known[most:], rest...)
 }
 
-// extend gives the rest of the data errors in proportion to their influence, as those that are
-// known have, of which the sum is off by err.
+// extend estimates the errors of the observations in rest, in proportion to their influence. The
+// ratio comes from the observations in known, whose total error is err.
 func (l *Result) extend(known, rest []int, err float64, t *term.Terms) {
 	var sum, influence float64
 	for _, i := range known {
@@ -119,7 +133,7 @@ func (l *Result) extend(known, rest []int, err float64, t *term.Terms) {
 	}
 }
 
-// add makes the sums over the data.
+// add computes the sums over the observations.
 func (l *Result) add(weight []float64) {
 	var n, mean, squares float64
 	for i, x := range l.Pointwise {
@@ -142,7 +156,7 @@ func (l *Result) add(weight []float64) {
 	l.Parameters = floats.Sum(l.Leverage)
 }
 
-// unresolved reports whether datum i is one of those.
+// unresolved reports whether observation i is unresolved.
 func (l *Result) unresolved(i int) bool {
 	_, found := slices.BinarySearch(l.Unresolved, i)
 	return found

@@ -36,7 +36,7 @@ func (noise) Each() *term.Many                                     { return nil 
 func (noise) Rated() func(y float64) (sign, origin, slope float64) { return nil }
 func (noise) Identify(*save.Digest)                                {}
 
-// likelihood is what cavities see of s.
+// likelihood returns s for cavities.
 func (s noise) likelihood() Likelihood {
 	return Likelihood{
 		LogProb:   func(y, m, v float64) float64 { return noise(float64(s)+v).LogProb(y, m) },
@@ -44,7 +44,8 @@ func (s noise) likelihood() Likelihood {
 	}
 }
 
-// Two latent values of prior N(0, K), K = [1 c; c 1], and a response to each.
+// The tests have two latent values with the prior N(0, K), K = [1 c; c 1], and one response for
+// each.
 const (
 	c  = 0.6
 	s2 = noise(2)
@@ -52,7 +53,7 @@ const (
 
 var y = []float64{1.2, -0.4}
 
-// posterior returns mean and covariance of the two, and N(m, v) of y_0 given y_1.
+// posterior returns the mean and the covariance of the two, and N(m, v) of y_0 given y_1.
 func posterior() (mean, cov []float64, m, v float64) {
 	a := 1 + float64(s2)
 	det := a*a - c*c
@@ -62,7 +63,7 @@ func posterior() (mean, cov []float64, m, v float64) {
 	return mean, []float64{on, off, off, on}, c * y[1] / a, 1 - c*c/a
 }
 
-// sites returns the posterior as sites, whose gradients a are off by a part of them.
+// sites returns the posterior as sites. The gradients a have the relative error off.
 func sites(t *testing.T, off float64) *Sites {
 	t.Helper()
 	mean, _, _, _ := posterior()
@@ -77,7 +78,7 @@ func sites(t *testing.T, off float64) *Sites {
 	return d
 }
 
-// near reports a number that is off by more than tol.
+// near reports an error if a number is off by more than tol.
 func near(t *testing.T, what string, got, want, tol float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= tol) {
@@ -85,7 +86,8 @@ func near(t *testing.T, what string, got, want, tol float64) {
 	}
 }
 
-// TestLeaveOut checks that with Gaussian noise cavities are the posteriors without a datum.
+// TestLeaveOut checks that with Gaussian noise cavities are the posteriors without an
+// observation.
 func TestLeaveOut(t *testing.T) {
 	d := sites(t, 0)
 	r, err := d.LeaveOut(t.Context(), s2.likelihood())
@@ -115,8 +117,8 @@ func TestLeaveOut(t *testing.T) {
 	}
 }
 
-// TestSamplers checks that draws of sites have the weights of the posterior: all are equal where q
-// is it, and the evidence is N(y|0, K + s²I).
+// TestSamplers checks that draws of sites have the weights of the posterior. All weights are
+// equal if q is the posterior, and the evidence is N(y|0, K + s²I).
 func TestSamplers(t *testing.T) {
 	plan := psis.Plan{Dim: 2, Draws: 500, Workers: 2, Rng: rand.New(rand.NewPCG(3, 4))}
 	p, err := psis.Run(t.Context(), plan, sites(t, 0).Samplers())
@@ -185,7 +187,7 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// TestSplit checks which data are known, against all data in order.
+// TestSplit compares the known observations with all observations in order.
 func TestSplit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 16))
 	for range 200 {

@@ -20,8 +20,11 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Rows leaves out the rows of l under a Gaussian of the weights less those of the prior, of the
-// given mean and covariance.
+// This file computes the cavities of linear models (GLMs and sparse GPs) for each form of the
+// covariance. leaveOut of cavities.go does the rest.
+
+// Rows leaves out the rows of l under a Gaussian of the weights with the given mean and
+// covariance. The mean is relative to the prior mean.
 func Rows(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov,
 	lik Likelihood) (*Result, error) {
 	c, err := rowCavities(ctx, l, mean, cov, lik.Quadratic)
@@ -31,7 +34,7 @@ func Rows(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Co
 	return c.leaveOut(ctx, lik)
 }
 
-// rowCavities returns the cavities of Rows. Fixed says that γ does not depend on q.
+// rowCavities returns the cavities of Rows. If fixed is set, γ does not depend on q.
 func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov,
 	fixed bool) (*cavities, error) {
 	n := l.X.Rows
@@ -49,7 +52,7 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 		return nil, err
 	}
 	c.gamma, c.a, c.vary = s.Tg, s.D1, c.v
-	by := cov // what the mean moves by
+	by := cov // covariance by which the mean moves
 	switch cov := cov.(type) {
 	case *gauss.Dual:
 		d, err := rowSites(&h, l, c.m, cov.Gamma, c.a)
@@ -103,7 +106,7 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 	c.cov = func(index []int) func(dst []float64, n int) {
 		u, t := make([]float64, len(mean)), make([]float64, len(mean))
 		of := l.X
-		if of.Sparse != nil { // rows next to each other are read faster
+		if of.Sparse != nil { // adjacent rows are read faster
 			of, index = l.X.Sub(index), nil
 		}
 		return func(dst []float64, n int) {
@@ -118,15 +121,15 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 }
 
 const (
-	leastRooted = 64 // rows from which on the time that a root of their covariances saves counts
+	leastRooted = 64 // rows from which a root of their covariances saves time
 
-	// rootedRows is the number of rows per weight from which on products with a root take less time
-	// than products with the covariances, because they are products of matrices.
+	// rootedRows is the number of rows per weight from which products with a root take less time than
+	// products with the covariances, because they are products of matrices.
 	rootedRows = 16
 )
 
-// rootOf returns the vectors L⁻¹x_i of the rows at index, where V⁻¹ = LLᵀ, and their length, or
-// nil if the covariances of these rows take less work without them.
+// rootOf returns the vectors L⁻¹x_i of the rows at index, where V⁻¹ = LLᵀ, and their length. It
+// returns nil if the covariances of these rows take less work without them.
 func rootOf(by *gauss.Full, x *design.Matrix, index []int) (u []float64, rank int) {
 	d := x.Cols
 	if len(index) < leastRooted || d*min(d, rootedRows) > len(index) {
@@ -141,11 +144,11 @@ func rootOf(by *gauss.Full, x *design.Matrix, index []int) (u []float64, rank in
 	return u, d
 }
 
-// resolve says of c, under a full covariance, what is known of the precisions that are left. V is
-// of the sites before the last step and γ of those after it, which agree as far as q is fitted, to
-// the goal. Where that is not enough for a row, and the rows are all that q has seen, the
-// covariance of the γ takes the place of V, which resolve returns. Only slopes are then off by
-// what q is short of its optimum.
+// resolve sets c.known under a full covariance: the least part of a precision that exceeds its
+// errors. V belongs to the sites before the last step and γ to the sites after it. They agree as
+// well as q is fitted, up to the goal. If that is not enough for a row, and if q saw only these
+// rows, the covariance for γ replaces V, and resolve returns it. Then only slopes have the error
+// of q.
 func resolve(h *parallel.Halt, l *site.LinearModel, c *cavities, goal float64) (*gauss.Full,
 	error) {
 	c.known = fitted * math.Sqrt(goal)
@@ -174,7 +177,7 @@ func resolve(h *parallel.Halt, l *site.LinearModel, c *cavities, goal float64) (
 	return full, nil
 }
 
-// rowSites returns what sites make of the prior of the rows.
+// rowSites returns the posterior of the rows as Sites: their prior times their sites.
 func rowSites(h *parallel.Halt, l *site.LinearModel, m, gamma, a []float64) (*Sites, error) {
 	n := l.X.Rows
 	if err := memory.Check(l.MaxMemory, memory.Bytes(site.DenseMatrices, n, n),
@@ -189,14 +192,14 @@ func rowSites(h *parallel.Halt, l *site.LinearModel, m, gamma, a []float64) (*Si
 	return NewSites(h, l.Terms, k, m, gamma, a)
 }
 
-// unfitted is the error of weights without a covariance under the sites of all rows.
+// unfitted returns the error for weights that have no covariance under the sites of all rows.
 func unfitted() error {
 	return fmt.Errorf("precision of the weights under the sites of q; is it fitted to the end? %w",
 		sentinel.ErrNotPosDef)
 }
 
-// rowsNewton returns the covariance (Λ0 + Xᵀdiag(γ)X)⁻¹, by which the mean of any q moves when
-// slopes do.
+// rowsNewton returns the covariance (Λ0 + Xᵀdiag(γ)X)⁻¹. The mean of any q moves by it when
+// slopes change.
 func rowsNewton(h *parallel.Halt, l *site.LinearModel, gamma []float64) (*gauss.Full, error) {
 	prior, err := l.Prior.StateUntil(h)
 	if err != nil {
@@ -214,7 +217,7 @@ func rowsNewton(h *parallel.Halt, l *site.LinearModel, gamma []float64) (*gauss.
 	return &gauss.Full{S: full}, nil
 }
 
-// diagWithout returns the variance of row n where a site of precision gamma is taken out of each
+// diagWithout returns the variance of row n when a site of precision gamma is removed from each
 // weight.
 func diagWithout(c gauss.Diagonal, at *cavities, x *design.Matrix, n int,
 	gamma float64) (v float64) {
@@ -235,8 +238,8 @@ func diagWithout(c gauss.Diagonal, at *cavities, x *design.Matrix, n int,
 	return v
 }
 
-// unlike returns the largest difference between the logarithms of v and vary among the terms, with
-// their sites and without.
+// unlike returns the largest difference of log v and log vary among the terms, with their sites
+// and without.
 func (c *cavities) unlike() (most float64) {
 	for i, v := range c.v {
 		u := c.vary[i]
@@ -249,18 +252,18 @@ func (c *cavities) unlike() (most float64) {
 	return most
 }
 
-// A diagonal is a diagonal covariance of the weights of rows. An optimal one has the precisions
-// 1/V_j = Λ0_j + Σ_i γ_i x_ij², so a change of the γ moves each variance on its own, and not by the
-// covariances of the rows.
+// A diagonal is a diagonal covariance of the weights of rows. The optimum has the precisions
+// 1/V_j = Λ0_j + Σ_i γ_i x_ij², so a change of γ changes each variance separately instead of by
+// the covariances of the rows.
 type diagonal struct {
 	v gauss.Diagonal
 	x *design.Matrix
 }
 
-// diagonalWork holds variances of the weights, and what is added to their precisions.
+// diagonalWork holds the variances of the weights, and the increases of their precisions.
 type diagonalWork struct{ v, more []float64 }
 
-// stored returns the number of values in those rows.
+// stored returns the number of stored values in the given rows.
 func (d *diagonal) stored(rows []int) (n int) {
 	for _, i := range rows {
 		_, val := d.x.Row(i)
@@ -269,8 +272,8 @@ func (d *diagonal) stored(rows []int) (n int) {
 	return n
 }
 
-// update stores the variances of the weights in w.v. The site of row n is less precise by gamma,
-// and the sites of the rows at index are more precise by dg.
+// update stores the variances of the weights in w.v. The precision of the site of row n falls by
+// gamma, and the precisions of the sites at index rise by dg.
 func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *diagonalWork) {
 	w.v, w.more = dense.Resize(w.v, len(d.v)), dense.Resize(w.more, len(d.v))
 	copy(w.v, d.v)

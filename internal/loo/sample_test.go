@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Densities of labels as real numbers: with a kink, with heavy tails, and Gaussian.
+// These densities of labels as real numbers have a kink, heavy tails, or a Gaussian shape.
 func kinks(y []float64) logprob.Rows    { return logprob.Laplace(y, 1, 0) }
 func heavy(y []float64) logprob.Rows    { return logprob.Student(y, 4, 0.5, 0) }
 func gaussian(y []float64) logprob.Rows { return logprob.Gaussian(y, 0.8, 0) }
@@ -69,7 +69,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestProjection checks the polynomial of a quadratic term, and σ of a cubic one.
+// TestProjection checks the polynomial of a quadratic term, and the σ of a cubic term.
 func TestProjection(t *testing.T) {
 	cubic := func(y []float64) logprob.Rows {
 		return func(eta []float64, first int) {
@@ -95,7 +95,7 @@ func TestProjection(t *testing.T) {
 	}
 }
 
-// TestSampleSize checks that the expected error is the largest that is allowed.
+// TestSampleSize checks that the expected error is the largest allowed error.
 func TestSampleSize(t *testing.T) {
 	for name, sigma := range map[string][]float64{
 		"equal": {2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3},
@@ -123,7 +123,8 @@ func TestSampleSize(t *testing.T) {
 	}
 }
 
-// TestSampleNone checks that there is no sample if it would not be accurate or not pay.
+// TestSampleNone checks that newSample returns nil if a sample would not be accurate or would not
+// pay.
 func TestSampleNone(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// rowwise is a likelihood that takes many rows together.
+// rowwise is a likelihood that computes many rows together.
 type rowwise struct {
 	noise
 	rows func(y []float64) logprob.Rows
@@ -23,7 +23,7 @@ type rowwise struct {
 func (l rowwise) LogProbs(y []float64) logprob.Rows  { return l.rows(y) }
 func (l rowwise) LogProbSum(y []float64) logprob.Sum { return nil }
 
-// counts returns a density of counts 0 and 1 for labels.
+// counts returns the Poisson log-probabilities of labels, as counts 0 and 1.
 func counts(y []float64) logprob.Rows {
 	c := make([]float64, len(y))
 	for i, label := range y {
@@ -51,7 +51,7 @@ func seriesModel(rows func(y []float64) logprob.Rows, n, d int) (*site.LinearMod
 		}
 		row[0] = 1
 		if i == 0 {
-			clear(row) // no room at all
+			clear(row) // every draw predicts the mean
 		}
 		y[i] = math.Copysign(1, rng.NormFloat64())
 		t.Offset[i], t.Weight[i] = rng.NormFloat64(), 0.5+rng.Float64()
@@ -130,7 +130,7 @@ func TestSeriesFar(t *testing.T) {
 	}
 }
 
-// TestSeriesNone checks where a polynomial is not good enough.
+// TestSeriesNone checks that newSeries returns nil if a polynomial is not accurate enough.
 func TestSeriesNone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

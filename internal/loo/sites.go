@@ -16,17 +16,18 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Sites is a Gaussian over N latent values of prior N(0, K), in site form.
+// Sites is a Gaussian over N latent values with the prior N(0, K), in site form. GPs are left out
+// with it.
 type Sites struct {
 	terms       *term.Terms
 	m, gamma, a []float64
 	logDet      float64   // log|I + ΓK|
-	v           []float64 // V, full
-	left        []float64 // 1 − γ_n V_nn, what is left of the precision of z_n without its site
+	v           []float64 // V, both triangles
+	left        []float64 // 1 − γ_n V_nn, the part of the precision of z_n without its site
 }
 
 // NewSites returns the Gaussian of sites γ and a about its mean m, under the prior covariance k.
-// It keeps all of these.
+// It keeps its arguments.
 func NewSites(h *parallel.Halt, t *term.Terms, k, m, gamma, a []float64) (*Sites, error) {
 	n := len(m)
 	d := &Sites{terms: t, m: m, gamma: gamma, a: a, v: make([]float64, n*n),
@@ -47,8 +48,8 @@ func NewSites(h *parallel.Halt, t *term.Terms, k, m, gamma, a []float64) (*Sites
 	return d, nil
 }
 
-// root returns L with V = LLᵀ, N×rank and row by row, and the rank: that to rounding of the matrix
-// of correlations.
+// root returns L with V = LLᵀ, N×rank and row by row, and the rank. It is the rank of the matrix
+// of correlations up to rounding.
 func (d *Sites) root() (l []float64, rank int) {
 	n := len(d.m)
 	corr, sd := mat.NewSymDense(n, nil), make([]float64, n)
@@ -125,12 +126,12 @@ func (d *Sites) siteExcess(delta []float64) (sum float64) {
 	return sum
 }
 
-// LeaveOut leaves out one term after the other.
+// LeaveOut leaves out one term at a time.
 func (d *Sites) LeaveOut(ctx context.Context, lik Likelihood) (*Result, error) {
 	return d.cavities().leaveOut(ctx, lik)
 }
 
-// cavities returns what is left of d without each of its sites.
+// cavities returns the cavities of d.
 func (d *Sites) cavities() *cavities {
 	n := len(d.m)
 	c := &cavities{terms: d.terms, m: d.m, gamma: d.gamma, a: d.a, left: d.left, known: remainder}
@@ -143,7 +144,7 @@ func (d *Sites) cavities() *cavities {
 	return c
 }
 
-// covariances is the cov of cavities.
+// covariances implements cavities.cov.
 func (d *Sites) covariances(index []int) func(dst []float64, n int) {
 	return func(dst []float64, n int) {
 		for k, i := range index {

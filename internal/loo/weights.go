@@ -48,17 +48,17 @@ type weightDensity struct {
 	u, slope []float64 // m − μ0, and Λ0 times it
 	rows     rowTerms
 	series   *series // or
-	sample   *sample // or nil, if all rows have to be summed
+	sample   *sample // or nil, if all rows must be summed
 }
 
-// rowTerms are the terms of rows.
+// rowTerms holds the terms of rows.
 type rowTerms struct {
 	x     *design.Matrix
 	terms *term.Density
 	at    []float64 // Xu
 }
 
-// draw is a psis.Sampler.
+// draw makes the draws of a psis.Sampler.
 func (j *weightDensity) draw(z, r []float64, rng *rand.Rand, w *excessWork) error {
 	d := len(j.mean)
 	clear(z)
@@ -83,7 +83,7 @@ func (j *weightDensity) draw(z, r []float64, rng *rand.Rand, w *excessWork) erro
 	return nil
 }
 
-// addTerms adds log p(y|m + δ) of draws δ, row by row, to r.
+// addTerms adds log p(y|m + δ) of the draws δ to r. The draws are the rows of z.
 func (j *weightDensity) addTerms(z, r []float64, w *excessWork) error {
 	d := len(j.mean)
 	switch {
@@ -106,7 +106,7 @@ func (j *weightDensity) addTerms(z, r []float64, w *excessWork) error {
 	return nil
 }
 
-// add adds the sums of the terms at draws δ, row by row, to r.
+// add adds the sums of the terms at the draws δ to r. The draws are the rows of z.
 func (t *rowTerms) add(z, r []float64, w *excessWork) error {
 	d, n := t.x.Cols, len(t.at)
 	for lo := 0; lo < n; lo += samplerRows {
@@ -127,11 +127,11 @@ func (t *rowTerms) add(z, r []float64, w *excessWork) error {
 	return nil
 }
 
-// samplerRows is the number of rows whose linear predictors are taken together.
+// samplerRows is the number of rows whose linear predictors are computed together.
 const samplerRows = 512
 
-// excessWork is scratch: two vectors of the weights, linear predictors of some rows, and what their
-// products and a series need.
+// excessWork is scratch: two vectors of weights, linear predictors of some rows, and buffers for
+// their products and for a series.
 type excessWork struct {
 	a, b, eta []float64
 	series    seriesWork

@@ -1,5 +1,8 @@
-// Package psis is Pareto-smoothed importance sampling. It weights draws of an approximation q of
-// p by p/q, and smooths the largest weights by a generalised Pareto distribution fitted to them.
+// Package psis implements Pareto-smoothed importance sampling. It weights draws of an
+// approximation q of p by p/q, and replaces the largest weights by the quantiles of a generalized
+// Pareto distribution fitted to them (Vehtari et al. 2024). The shape k̂ of that distribution
+// measures how reliable the weights are. PSIS and LOO of the root package call Run and Smooth;
+// sample.go draws and weights, and this file smooths.
 package psis
 
 import (
@@ -9,37 +12,38 @@ import (
 )
 
 const (
-	leastTail = 5    // weights to which a distribution of two parameters is fitted at the least
-	flat      = 1e-9 // range of logarithms below which weights differ by rounding, if at all
-	// range of logarithms above which float64 has no room for the weights themselves
+	leastTail = 5    // least number of weights for a fit of two parameters
+	flat      = 1e-9 // weights whose logarithms have a smaller range differ only by rounding
+	// largest range of logarithms for which float64 can store the weights themselves
 	widest = 600
 
-	// A tail matters if what exceeds its cut is more than 0.1/√n of all weights: a tenth of the
-	// standard error of a mean. Draws up to the largest of 10,000 n are included.
+	// A tail matters if the weights above its cut exceed it by more than 0.1/√n of all weights in
+	// sum, a tenth of the standard error of a mean. The sum includes expected draws up to the
+	// largest of 10,000 n.
 	matters = 0.1
 	unseen  = 1e4
 
-	// Of Zhang and Stephens (2009): the width of their prior, and the number of points at which it
-	// is summed over beyond the square root of that of the data.
+	// Constants of Zhang and Stephens (2009): the width of their prior, and the number of grid
+	// points in addition to the square root of the number of data.
 	priorWidth = 3
 	gridPoints = 30
 
-	// The weak prior of k of Vehtari et al. (2024): as much as ten observations of k = ½.
+	// The weak prior of k of Vehtari et al. (2024) counts as ten observations of k = ½.
 	priorK     = 0.5
 	priorCount = 10
 
-	// A tail to which no generalised Pareto distribution can be fitted is halved. It has weights
-	// in it that are no tail: where q is near p the largest of them may be those about a point at
-	// which p/q is largest locally, and k̂ would be 5 where the tail beyond has 0.3. The distance
-	// (Kolmogorov), times the square root of the number of weights, is exceeded by at most one
-	// sample in a hundred of such a distribution, fitted to it: measured for k from 0.2 to 1.2 and
-	// 20 to 1000 weights. Halves are of 20 weights at least.
+	// A tail that no generalized Pareto distribution fits is halved, because some of its weights
+	// do not belong to the tail. If q is near p, the largest weights may come from a local
+	// maximum of p/q, and k̂ would be 5 when the tail beyond has 0.3. The fit is rejected if the
+	// Kolmogorov distance times the square root of the number of weights exceeds misfit. At most
+	// one in a hundred samples of a generalized Pareto distribution exceeds it, measured for k
+	// from 0.2 to 1.2 and 20 to 1000 weights. Halves have at least 20 weights.
 	misfit      = 1.1
 	leastHalved = 20
 )
 
-// tailLen returns the number of weights that are smoothed of so many: min(n/5, 3√n) (Vehtari et
-// al. 2024, appendix H), or 0 where that is less than 5.
+// tailLen returns how many of n weights are smoothed: min(n/5, 3√n) (Vehtari et al. 2024,
+// appendix H), or 0 if that is less than 5.
 func tailLen(n int) int {
 	m := int(math.Ceil(math.Min(0.2*float64(n), 3*math.Sqrt(float64(n)))))
 	if m < leastTail {
@@ -48,8 +52,8 @@ func tailLen(n int) int {
 	return m
 }
 
-// Limit returns the k̂ up to which n weights are enough: min(1 − 1/log₁₀ n, 0.7) (Vehtari et al.
-// 2024, section 3.2.4, equation 13).
+// Limit returns the largest k̂ for which n weights suffice: min(1 − 1/log₁₀ n, 0.7) (Vehtari et
+// al. 2024, section 3.2.4, equation 13).
 func Limit(n int) float64 {
 	if n <= 1 {
 		return math.Inf(-1)
@@ -58,23 +62,24 @@ func Limit(n int) float64 {
 }
 
 // Smooth replaces the largest of the weights exp(w_s) by the expected order statistics of a
-// generalised Pareto distribution fitted to them. None is above the largest weight itself. It
-// returns the shape k̂: weights have fewer than 1/k̂ finite moments (Vehtari et al. 2024). No
-// element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
+// generalized Pareto distribution fitted to them. No weight becomes larger than the largest
+// weight. It returns the shape k̂: weights have fewer than 1/k̂ finite moments (Vehtari et al.
+// 2024). The elements of w must not be NaN or +Inf. An element −Inf is a weight of 0, and does
+// not change.
 //
-// Fewer weights are smoothed if no distribution fits. The shape does not depend on the scale of the
-// tail, so weights that differ in the fourth digit can have any k̂. If the fitted tail is too small
-// a part of all weights to matter, the weights do not change and k̂ is at most 0. If fewer than 25
-// weights are positive, k̂ is +Inf because nothing is known about the tail. Order is scratch and as
+// Fewer weights are smoothed if no distribution fits. The shape does not depend on the scale of
+// the tail, so weights that differ in the fourth digit can have any k̂. If the fitted tail is too
+// small a part of all weights to matter, the weights do not change and k̂ is at most 0. If fewer
+// than 25 weights are positive, k̂ is +Inf because the tail is unknown. Order is scratch and as
 // long as w.
 func Smooth(w []float64, order []int) (k float64) {
 	k, _ = smooth(w, order, len(w))
 	return k
 }
 
-// smooth is Smooth. It also reports whether k̂ is settled: the tail would not matter among the given
-// number of weights either, which is at least as many as w has, even if its shape were two standard
-// errors larger. More weights then leave k̂ at most 0.
+// smooth is Smooth. It also reports whether k̂ is settled. It is settled if the tail would not
+// matter among the given number of weights either, at least len(w), even if its shape were two
+// standard errors larger. More weights then leave k̂ at most 0.
 func smooth(w []float64, order []int, of int) (k float64, settled bool) {
 	for s := range order {
 		order[s] = s
@@ -93,9 +98,9 @@ func smooth(w []float64, order []int, of int) (k float64, settled bool) {
 	if top-w[order[len(w)-m]] < flat {
 		return 0, true
 	}
-	// what weights exceed the cut by, in units of the largest, in logarithms
+	// the logarithms of the excess of the weights over the cut, in units of the largest weight
 	x := make([]float64, m)
-	for { // m halves
+	for { // m halves when no distribution fits
 		tail, cut := order[len(w)-m:], w[order[len(w)-m-1]]
 		for i, s := range tail {
 			x[i] = w[s] - top + math.Log(-math.Expm1(cut-w[s]))
@@ -144,7 +149,7 @@ func sumOf(w []float64, top float64) (sum float64) {
 //
 // It is also finite for k ≥ 1.
 func excess(k, scale, n float64) float64 {
-	const near = 1e-6 // to 0 and 1, where the formula has limits
+	const near = 1e-6 // distance from 0 and 1 below which the formula uses its limits
 	if math.Abs(k) < near {
 		k = near
 	}
@@ -158,13 +163,13 @@ func excess(k, scale, n float64) float64 {
 // quartile returns the first quartile of increasing data.
 func quartile(x []float64) float64 { return x[max(1, int(float64(len(x))/4+0.5))-1] }
 
-// distance returns the largest difference between the distribution function and that of increasing
-// data exp(x_i) (Kolmogorov).
+// distance returns the Kolmogorov distance between the generalized Pareto distribution and
+// increasing data exp(x_i): the largest difference of their distribution functions.
 func distance(x []float64, k, scale float64) (d float64) {
 	n := float64(len(x))
 	for i, xi := range x {
 		z := math.Exp(xi) / scale
-		q := math.Exp(-z) // of what is beyond
+		q := math.Exp(-z) // probability beyond x
 		if math.Abs(k) > 1e-12 {
 			q = math.Exp(-math.Log1p(math.Max(-1, k*z)) / k)
 		}
@@ -173,7 +178,7 @@ func distance(x []float64, k, scale float64) (d float64) {
 	return d
 }
 
-// quantile returns the quantile at p of the generalised Pareto distribution, (scale/k)((1−p)^{−k}
+// quantile returns the quantile at p of the generalized Pareto distribution, (scale/k)((1−p)^{−k}
 // − 1).
 func quantile(p, k, scale float64) float64 {
 	if math.Abs(k) < 1e-12 {
@@ -182,10 +187,10 @@ func quantile(p, k, scale float64) float64 {
 	return scale / k * math.Expm1(-k*math.Log1p(-p))
 }
 
-// fit returns shape k and scale of the generalised Pareto distribution of the data exp(x_i),
-// increasing, of which the largest is of the order of 1: the posterior mean of θ = −k/scale of
-// Zhang and Stephens (2009), whose prior depends on the data, as a sum over a grid, and the k of
-// largest likelihood given θ.
+// fit returns the shape k and the scale of the generalized Pareto distribution of increasing data
+// exp(x_i), whose largest value is about 1. First it computes the posterior mean of θ = −k/scale
+// by a sum over a grid, with the data-dependent prior of Zhang and Stephens (2009). Then it
+// computes the maximum-likelihood k given θ.
 func fit(x []float64) (k, scale float64) {
 	n := len(x)
 	points := gridPoints + int(math.Sqrt(float64(n)))
@@ -208,7 +213,7 @@ func fit(x []float64) (k, scale float64) {
 	return k, -k / mean
 }
 
-// shape returns the k of largest likelihood given θ: the mean of log(1 − θ exp(x_i)).
+// shape returns the maximum-likelihood k given θ, the mean of log(1 − θ exp(x_i)).
 func shape(theta float64, x []float64) (k float64) {
 	for _, xi := range x {
 		k += math.Log1p(-theta * math.Exp(xi))

@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// logData returns the sorted logarithms of n draws of the generalised Pareto distribution, in units
-// of the largest.
+// logData returns the sorted logarithms of n draws of the generalized Pareto distribution, in
+// units of the largest draw.
 func logData(n int, k, scale float64, rng *rand.Rand) (x []float64, unit float64) {
 	x = make([]float64, n)
 	for i := range x {
@@ -23,7 +23,8 @@ func logData(n int, k, scale float64, rng *rand.Rand) (x []float64, unit float64
 	return x, math.Exp(unit)
 }
 
-// TestFit: near the maximum of the likelihood, found by a simplex, and near the truth.
+// TestFit checks that the fit is near the maximum of the likelihood, which a simplex search
+// finds, and near the truth.
 func TestFit(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -55,7 +56,7 @@ func TestFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		gotK, gotScale := fit(x)
-		sd := (1 + math.Abs(k)) / math.Sqrt(n) // of the estimate of largest likelihood
+		sd := (1 + math.Abs(k)) / math.Sqrt(n) // sd of the maximum-likelihood estimate
 		if math.Abs(gotK-res.X[0]) > sd {
 			t.Errorf("k = %v: fitted %.4f, of largest likelihood %.4f", k, gotK, res.X[0])
 		}
@@ -69,14 +70,14 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestSmooth: known k of weights p/q.
+// TestSmooth checks weights p/q with a known k.
 func TestSmooth(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	const n = 40000
 	w, order := make([]float64, n), make([]int, n)
-	// q = N(0, s²), p = N(0, 1): with z = su the weight is exp(½(1−s²)u²), and P(weight > t) falls
-	// as t^{−1/(1−s²)} but for a logarithm.
+	// With q = N(0, s²), p = N(0, 1) and z = su the weight is exp(½(1−s²)u²), and P(weight > t)
+	// falls as t^{−1/(1−s²)}, up to a logarithm.
 	for _, s2 := range []float64{0.2, 0.5, 0.7, 0.9} {
 		for i := range w {
 			u := rng.NormFloat64()
@@ -86,8 +87,8 @@ func TestSmooth(t *testing.T) {
 			t.Errorf("s² = %v: k = %.3f, want %.3f", s2, k, 1-s2)
 		}
 	}
-	// q Student's t of a degrees of freedom, p of b: the weight grows as |z|^{a−b} and P(|z| > x)
-	// falls as x^{−a}.
+	// Let q be Student's t with a degrees of freedom and p with b. The weight grows as |z|^{a−b},
+	// and P(|z| > x) falls as x^{−a}.
 	for _, ab := range [][2]float64{{4, 2}, {6, 2}, {3, 2}, {2, 3}} {
 		a, b := ab[0], ab[1]
 		for i := range w {
@@ -164,8 +165,8 @@ func TestSmoothHeavy(t *testing.T) {
 	}
 }
 
-// TestSmoothHump: of weights that are near their largest but for one in 500, whose tail is of k =
-// 0.3, the tail is found.
+// TestSmoothHump checks that Smooth finds a tail with k = 0.3 that holds one in 500 weights. The
+// other weights are near their largest value.
 func TestSmoothHump(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -182,7 +183,8 @@ func TestSmoothHump(t *testing.T) {
 	}
 }
 
-// TestSmoothOrder: no order changes, no weight passes the largest, and the rest stays as it is.
+// TestSmoothOrder checks that the order of the weights does not change, that no weight exceeds
+// the largest, and that the weights below the tail stay.
 func TestSmoothOrder(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -215,7 +217,7 @@ func TestSmoothOrder(t *testing.T) {
 	}
 }
 
-// TestSmoothDegenerate: weights of 0, ties, and few weights.
+// TestSmoothDegenerate checks weights of 0, ties, and few weights.
 func TestSmoothDegenerate(t *testing.T) {
 	t.Parallel()
 	inf := math.Inf(-1)

@@ -13,43 +13,43 @@ import (
 )
 
 const (
-	defaultDraws = 2200 // the least for which Limit is 0.7 (Vehtari et al. 2024, section 3.2.4)
-	// Of few elements the largest 6% of 2200 weights are no tail yet: k̂ of a q that is nearly p is
-	// then from −0.5 to 1.4, where it is 0.3 to 0.5 of the largest 2% of 22,000. So a k̂ above 0.5
-	// is taken again from so many draws.
+	defaultDraws = 2200 // the least n with Limit(n) = 0.7 (Vehtari et al. 2024, section 3.2.4)
+	// In few dimensions the largest 6% of 2200 weights are not the tail yet: k̂ of a q near p is
+	// then between −0.5 and 1.4, but between 0.3 and 0.5 for the largest 2% of 22,000. If k̂
+	// exceeds 0.5, Run therefore repeats with this number of draws.
 	moreDraws = 22000
 	moreKHat  = 0.5
 	moreDim   = 100
-	moreTerms = 5000 // of a draw; of more rows p is nearer to a Gaussian, and a draw takes longer
+	moreTerms = 5000 // with more terms p is nearer to a Gaussian, and a draw takes longer
 
-	// The weights of a q that is nearly p are nearly equal, and 5 chunks of draws show it. More draws
-	// get weights only while the tail may matter.
+	// The weights of a q near p are nearly equal, and 5 chunks of draws show that. More draws get
+	// weights only while the tail may matter.
 	firstDraws = 320
 
-	leastDraws = 25 // which leaves five in the tail
+	leastDraws = 25 // five of them are in the tail
 
-	// Chunk is the number of draws that have a generator of their own, and the most that a Sampler
-	// makes at a time.
+	// Chunk is the number of draws that share a random generator, and the largest number of draws
+	// per call of a Sampler.
 	Chunk = 64
 
 	instead = "take fewer draws, or raise the limit (GOMEMLIMIT)"
 )
 
-// A Sampler stores draws of q in z, row by row, and where r is not nil log p(y, z) − log q(z) of
-// each in r.
+// A Sampler stores draws of q in z, row by row. If r is not nil, it also stores log p(y, z) − log
+// q(z) of each draw in r.
 type Sampler func(z, r []float64, rng *rand.Rand) error
 
-// Plan says how q is drawn from.
+// Plan configures the draws of q.
 type Plan struct {
-	Dim     int // elements of a draw
-	Terms   int // of its log-likelihood
+	Dim     int // dimension of a draw
+	Terms   int // terms of its log-likelihood
 	Draws   int // zero means 2200; Run may weight fewer or more
 	Workers int
-	Rng     *rand.Rand // of which the generators of chunks are seeded
+	Rng     *rand.Rand // seeds the generators of the chunks
 }
 
-// Check puts the default for no draws. The error, for what draws are for, wraps ErrParam if there
-// are too few.
+// Check sets the default number of draws if Draws is 0. The error wraps ErrParam if there are too
+// few draws for the given purpose.
 func (p *Plan) Check(what string) error {
 	if p.Draws == 0 {
 		p.Draws = defaultDraws
@@ -64,14 +64,14 @@ func (p *Plan) Check(what string) error {
 // Chunks returns the number of chunks of draws.
 func (p *Plan) Chunks() int { return (p.Draws + Chunk - 1) / Chunk }
 
-// Bounds returns the first draw of chunk c and that after its last.
+// Bounds returns the first draw of chunk c and the draw after its last.
 func (p *Plan) Bounds(c int) (lo, hi int) { return c * Chunk, min((c+1)*Chunk, p.Draws) }
 
 // Generator returns the generator of chunk c.
 func Generator(seed uint64, c int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(c))) }
 
-// Each calls f for 0 … n−1 from the workers, as parallel.Each does. Once ctx is done the error
-// says so, and what was going on.
+// Each calls f for 0 … n−1 from the workers, as parallel.Each does. If ctx is done, the error
+// includes its cause and the given activity.
 func (p *Plan) Each(ctx context.Context, n int, while string, f func(worker, i int) error) error {
 	if err := parallel.Each(ctx, n, p.Workers, f); ctx.Err() == nil {
 		return err
@@ -79,8 +79,8 @@ func (p *Plan) Each(ctx context.Context, n int, while string, f func(worker, i i
 	return fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
 }
 
-// Result is what weighted draws say of p: shape of the tail, evidence in nats, moments, and
-// standard errors. See PSIS of the root package.
+// Result holds the estimates of weighted draws of p: the shape of the tail, the evidence in nats,
+// moments, and standard errors. See PSIS of the root package.
 type Result struct {
 	KHat, Limit              float64
 	Draws                    int
@@ -89,12 +89,12 @@ type Result struct {
 	Mean, SD, MeanErr, SDErr []float64
 }
 
-// Run weighs draws of samplers, one for each worker. They are made twice: for their weights, and
-// then for their moments. The result is the same for any number of workers.
+// Run weights draws of samplers, one sampler per worker. It makes the draws twice: first for
+// their weights, and then for their moments. The result is the same for any number of workers.
 //
-// Zero draws mean 320, then 640, 1280 and 2200, up to the first number after which more draws could
-// not make the tail of the weights matter. The moments use all 2200 draws in any case. If these are
-// draws of few elements and k̂ > 0.5, Run draws 22,000.
+// If Draws is 0, Run weights 320, then 640, 1280 and 2200 draws. It stops at the first number
+// after which more draws could not make the tail of the weights matter. The moments use all 2200
+// draws in any case. If the dimension is small and k̂ > 0.5, Run makes 22,000 draws.
 func Run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, error) {
 	r, err := run(ctx, plan, samplers)
 	if err == nil && plan.Draws == 0 && plan.Dim <= moreDim && plan.Terms <= moreTerms &&
@@ -123,7 +123,7 @@ func run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, erro
 		r.buf[i] = make([]float64, min(Chunk, draws)*dim)
 	}
 	logw, order := make([]float64, draws), make([]int, draws)
-	w := make([]float64, draws) // smoothed
+	w := make([]float64, draws) // smoothed weights
 	p := new(Result)
 	for settled := false; p.Draws < draws && !settled; {
 		most := draws
@@ -151,8 +151,8 @@ func run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, erro
 	return p, nil
 }
 
-// evidence normalizes the weights exp(w_s) and stores log Z, its error and the effective sample size.
-// The largest weight is exp(top).
+// evidence normalizes the weights exp(w_s) and stores log Z, its error and the effective sample
+// size. The largest weight is exp(top).
 func (p *Result) evidence(w []float64, top float64) {
 	var sum, squares float64
 	for s, x := range w {
@@ -195,8 +195,8 @@ type runner struct {
 	buf      [][]float64 // a chunk of draws for each worker
 }
 
-// draw makes chunk c of the draws in the buffer at a place, and stores the logarithms of their
-// weights unless weights is nil.
+// draw makes chunk c of the draws in buf[at] with the sampler of the worker. It stores the
+// logarithms of their weights unless weights is nil.
 func (r *runner) draw(worker, c, at int, weights []float64) error {
 	if r.work[worker] == nil {
 		r.work[worker] = r.samplers()
@@ -213,7 +213,7 @@ func (r *runner) draw(worker, c, at int, weights []float64) error {
 // while completes the error of a canceled context.
 const while = "q was drawn from"
 
-// weigh stores the logarithms of the weights of as many draws as logw has, from a chunk on.
+// weigh stores the logarithms of the weights of len(logw) draws, from a chunk on.
 func (r *runner) weigh(ctx context.Context, logw []float64, first int) error {
 	chunks := (len(logw)+Chunk-1)/Chunk - first
 	return r.plan.Each(ctx, chunks, while, func(worker, c int) error {
@@ -221,8 +221,9 @@ func (r *runner) weigh(ctx context.Context, logw []float64, first int) error {
 	})
 }
 
-// moments makes the draws again and stores their moments under the weights w in p. The workers
-// make a chunk each at a time, and these are added in order.
+// moments makes the draws again and stores their moments under the weights w in p. Each worker
+// makes one chunk at a time. The chunks are added in order, so the bits do not depend on the
+// workers.
 func (r *runner) moments(ctx context.Context, p *Result, w []float64) error {
 	var m moments
 	workers, chunks := len(r.buf), r.plan.Chunks()
@@ -245,11 +246,11 @@ func (r *runner) moments(ctx context.Context, p *Result, w []float64) error {
 	return nil
 }
 
-// vectors is the number of vectors of the dimension of z that moments take.
+// vectors is the number of vectors of the dimension of z that moments allocates.
 const vectors = 13
 
-// moments are weighted sums of u = (z − centre)/scale, element by element, centre and scale being
-// those of the first chunk.
+// moments holds weighted sums of u = (z − center)/scale, element by element. The center and the
+// scale come from the first chunk.
 type moments struct {
 	centre, scale []float64
 	w1, w2        []float64    // Σ w u, Σ w u²
@@ -301,8 +302,9 @@ func (m *moments) begin(z []float64, dim int) {
 	}
 }
 
-// store stores moments and their standard errors, of ratios of means of independent draws (Owen
-// 2013, section 9.2): √Σ w²(z − mean)² of the mean, and of the standard deviation
+// store stores the moments and their standard errors. These are errors of ratios of means of
+// independent draws (Owen 2013, section 9.2): √Σ w²(z − mean)² of the mean, and of the standard
+// deviation
 //
 //	√Σ w²((z − mean)² − sd²)²/(2 sd).
 func (m *moments) store(p *Result, squares float64) {

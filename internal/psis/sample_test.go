@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// normals returns samplers of dim independent N(0, s2), weighted towards N(0, 1).
+// normals returns samplers of dim independent N(0, s2), with weights for N(0, 1).
 func normals(dim int, s2 float64) func() Sampler {
 	return func() Sampler {
 		return func(z, r []float64, rng *rand.Rand) error {
@@ -29,12 +29,12 @@ func normals(dim int, s2 float64) func() Sampler {
 	}
 }
 
-// plan returns that of so many draws of dim elements.
+// plan returns a plan of the given number of draws and dimension.
 func plan(dim, draws, workers int) Plan {
 	return Plan{Dim: dim, Draws: draws, Workers: workers, Rng: rand.New(rand.NewPCG(1, 2))}
 }
 
-// TestRunFar checks that q that is too narrow has the k̂ that is known, 1 − s².
+// TestRunFar checks that a q that is too narrow has the known k̂, 1 − s².
 func TestRunFar(t *testing.T) {
 	for _, s2 := range []float64{0.1, 0.5} {
 		p, err := Run(t.Context(), plan(1, 20000, 1), normals(1, s2))
@@ -73,7 +73,7 @@ func TestRunMoments(t *testing.T) {
 	}
 }
 
-// TestRunErrors checks what Run refuses.
+// TestRunErrors checks the arguments that Run rejects.
 func TestRunErrors(t *testing.T) {
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -112,8 +112,8 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// TestRunAgain checks k̂ of a q that is nearly p in few dimensions, whose weights are skewed a
-// little: it is below 0.65 for any seed, by the draws that are taken where 2200 say otherwise.
+// TestRunAgain checks k̂ of a q near p in few dimensions with slightly skewed weights. It is
+// below 0.65 for every seed, because Run makes more draws if 2200 draws give more.
 func TestRunAgain(t *testing.T) {
 	const dim = 3
 	skewed := func() Sampler {
@@ -144,7 +144,7 @@ func TestRunAgain(t *testing.T) {
 	if again == 0 {
 		t.Error("no k̂ was taken again")
 	}
-	for seed := range uint64(20) { // of many rows it is not
+	for seed := range uint64(20) { // with many rows Run does not repeat
 		p := Plan{Dim: dim, Terms: moreTerms + 1, Workers: 1, Rng: rand.New(rand.NewPCG(seed, 2))}
 		if r, err := Run(t.Context(), p, skewed); err != nil || r.Draws != defaultDraws {
 			t.Fatalf("%d draws of many rows, %v", r.Draws, err)

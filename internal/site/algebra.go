@@ -16,45 +16,51 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Steps with noise, from a mini-batch or an estimator that draws.
+// This file declares Algebra, the interface between the Solver and an approximation q. It also
+// holds Problem, which solves the problem of some or all terms over their sites and is shared by
+// all algebras of sites, and CovMover, the Mover of a stored covariance. Sites, DenseAlgebra and
+// WeightBlock use Problem. The table of steps in doc.go names the methods of Problem.
+
+// Steps with noise come from a mini-batch or from an estimator that draws.
 const (
 	// noisyPivot is the part of the precision of a variable that such a step must leave to a site
-	// with a negative γ: a tenth, so that its variance grows at most tenfold. Otherwise noise
-	// alone drives V towards losing positive definiteness, and the mean diverges with V.
+	// with a negative γ: a tenth, so its variance grows at most tenfold. Otherwise noise alone
+	// drives V toward losing positive definiteness, and the mean diverges with V.
 	noisyPivot = 0.1
-	// noisyHalvings is how often a step is halved for that reason. Then it is taken anyway.
+	// noisyHalvings is how often a step is halved for that reason before it is taken anyway.
 	noisyHalvings = 20
-	// mostHalvings is how often a step is halved until V is positive definite: to 1e-30 of its
+	// mostHalvings is how often a step is halved until V is positive definite, to 1e-30 of its
 	// length.
 	mostHalvings = 100
 )
 
-// Algebra is q in natural parameters with its updates: a site for every term, or their sum over
-// the weights. It hides how a covariance is stored.
+// Algebra is q in natural parameters with its updates: a site for every term, or the sum of the
+// sites over the weights. It hides how a covariance is stored. The Solver of the root package
+// drives it.
 type Algebra interface {
 	// Plan returns the defaults for Solver options.
 	Plan() sitePlan
 	// ClosedForm reports whether its steps are in closed form.
 	ClosedForm() bool
-	// Use sets the crew for the following calls. Once it is halted each method returns its error
-	// and leaves q unchanged; called again, the method does the same work again.
+	// Use sets the crew for the following calls. When the crew is halted, each method returns the
+	// error of the crew and leaves q unchanged. A repeated call does the same work again.
 	Use(c term.Crew)
 
-	// Marginals makes room in x for the terms in batch and stores their means and variances under
-	// q.
+	// Marginals resizes x for the terms in batch and stores their means and variances under q.
 	Marginals(x *term.Estimates, batch []int) error
-	// aim computes the target of the step of m from the estimates x of the terms in batch.
+	// aim computes the target of the step m, the q that a whole step would reach, from the
+	// estimates x of the terms in batch.
 	aim(x *term.Estimates, batch []int, m PaperMove) error
-	// try reports whether the target is a valid q, and whether noise may have driven it too near
-	// the edge of the valid ones, by noisyPivot, where q itself is not.
+	// try reports whether the target is a valid q. It also reports whether noise may have driven
+	// the target too near the edge of the valid ones (noisyPivot), if q itself is not near it.
 	try(noisy bool) (valid, edge bool)
 	// halve moves the target half of the way back to q.
 	halve()
 	// take makes the valid target the current q.
 	take() error
 
-	// Ascend takes one accepted step of all terms: the ELBO does not fall. It returns how many
-	// passes over the terms that took.
+	// Ascend takes one accepted step of all terms, so the ELBO does not fall. It returns how many
+	// passes over the terms the step took.
 	Ascend() (passes int, err error)
 	// Block takes the step
 	//
@@ -64,31 +70,31 @@ type Algebra interface {
 	Block(batch []int) error
 	// Slow reports whether blocks gain so little that steps of all terms should follow.
 	Slow() bool
-	// Moved returns the distance that the last step went.
+	// Moved returns the length of the last step.
 	Moved() float64
-	// Evaluate returns the ELBO and the gap of q, with a GapBound without numerical error. A
-	// costly proof is tried only if the gap may be at most within nats. A proof may take a step
-	// of the mean, which is kept unless the last step had a given β or mixed earlier states.
+	// Evaluate returns the ELBO and the gap of q, with a GapBound without numerical error. It
+	// tries a costly proof only if the gap may be at most within nats. A proof may take a step of
+	// the mean, which is kept unless the last step had a given β or mixed earlier states.
 	Evaluate(within float64) (siteEvaluation, error)
-	// Wider reports whether a GapBound holds for any covariance, not only for those of the
-	// family.
+	// Wider reports whether a GapBound holds for any covariance, and not only for covariances of
+	// the family.
 	Wider() bool
 
 	// State writes or reads everything that later steps depend on.
 	State(c *save.State)
-	// Constant reports whether Evaluate would leave all of that unchanged.
+	// Constant reports whether Evaluate would leave that state unchanged.
 	Constant() bool
 }
 
-// PaperMove is a step with a given β: with r = 1/(1+β) and the estimates scaled by N/M.
+// PaperMove is a step with a given β, where r = 1/(1+β) and the estimates are scaled by N/M.
 type PaperMove struct {
 	R, Scale float64
-	Appendix bool // the update of the mean
+	Appendix bool // use the update of the mean from the appendix
 }
 
-// Step takes the step of m from the estimates x of the terms in batch, nil for all. It halves the
-// step until V is positive definite and, for noisy estimates, not too near the edge of that; it
-// returns how often. The error wraps sentinel.ErrNotPosDef if no length will do.
+// Step takes the step m from the estimates x of the terms in batch, or of all terms if batch is
+// nil. It halves the step until V is positive definite and, for noisy estimates, not too near the
+// edge of that. It returns how often. The error wraps sentinel.ErrNotPosDef if no length works.
 func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool,
 	h *parallel.Halt) (halved int, err error) {
 	if err := a.aim(x, batch, m); err != nil {
@@ -107,11 +113,11 @@ func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool,
 	return 0, fmt.Errorf("posterior covariance at every step size: %w", sentinel.ErrNotPosDef)
 }
 
-// siteEvaluation says how good a q is: see Evaluation of the Stepper.
+// siteEvaluation holds the quality of a q; see Evaluation of the Stepper.
 type siteEvaluation struct{ ELBO, ELBOErr, Gap, GapBound, Goal float64 }
 
-// sitePlan is how the steps of all terms are to be taken: a nil Sampler means every term in every
-// batch.
+// sitePlan holds the batch size and the Sampler of an algebra. A nil Sampler means every term in
+// every batch.
 type sitePlan struct {
 	Batch   int
 	Sampler siteSampler
@@ -124,71 +130,70 @@ type siteSampler interface {
 
 // Proof is the state of a proof of the gap.
 type Proof struct {
-	made     bool    // nothing more will be
+	made     bool    // the proof is finished
 	stepped  bool    // the step of the mean has been taken
-	bound    float64 // 0 if there is none
-	rounding float64 // of the ELBO
+	bound    float64 // the gap bound; 0 if there is no proof
+	rounding float64 // rounding of the ELBO
 }
 
+// state writes or reads p.
 func (p *Proof) state(c *save.State) {
 	c.Bool(&p.made, &p.stepped)
 	c.Float(&p.bound, &p.rounding)
 }
 
-// A site stands for one likelihood term: it multiplies the density of η_n by
-// exp(b_n η_n − ½ γ_n η_n²). γ_n may be negative where the likelihood is not
-// log-concave.
+// A site stands for one likelihood term. It multiplies the density of η_n by exp(b_n η_n − ½ γ_n
+// η_n²). γ_n may be negative if the likelihood is not log-concave.
 
-// Problem minimises KL(q‖cavity) + f(q) over q = cavity × sites, where the
-// base N(m0, C) is the cavity with sites (γ0, a0) already in: a proximal step
-// with r = 0 on a block of sites, the others held fixed. Each iteration is
-// accepted only if the value does not rise.
+// Problem minimizes KL(q‖cavity) + f(q) over q = cavity × sites. The base N(m0, C) is the cavity
+// including sites (γ0, a0). That is a proximal step with r = 0 on a block of sites, with the
+// others fixed. Each iteration is accepted only if the value does not rise.
 //
-// Within a problem a site is written about the base mean, exp(c(η − m0) −
-// ½γ(η − m0)²), so that large numbers do not cancel where γ is large.
+// Within a problem a site is written about the base mean, exp(c(η − m0) − ½γ(η − m0)²), so large
+// numbers do not cancel if γ is large.
 type Problem struct {
 	N           int
 	Base        term.State // its expectations are not used
 	Mover       Mover
 	terms       *term.Terms
-	index       []int // of the terms; nil means all
+	index       []int // indices of the terms; nil means all
 	Workers     term.Crew
 	plain       bool // no Anderson steps
 	Cur, Try    problemState
 	t           float64 // length of the next step along the segment
 	delta, U, D []float64
 	tg, tc      []float64 // target of the segment
-	aimed       bool      // tg, and these, are what an aimer says of the current state:
+	aimed       bool      // tg, ta and step hold the aim of the current state
 	ta, step    []float64 // a after the step of the means, and the step
-	straight    bool      // the segment to the target is that of an aimer's means
+	straight    bool      // the means move straight along the step of an aimer
 	mix         siteMix
 	newton      siteNewton
 	rates       siteRates
 	In          innerMean
 	modes       siteMode
-	Outer       int // of how many dimensions outer steps are; 0: there are none
+	Outer       int // number of dimensions of outer steps; 0 means no outer steps
 	Evaluations int
-	tol, loose  float64 // of the expectations of several latent values, and the most from here on
+	tol, loose  float64 // tolerance of expectations of softmax models, and its upper limit
 }
 
-// CovMover is the Mover of variables with covariance C.
+// CovMover is the Mover of variables with a stored covariance C.
 type CovMover struct {
 	N       int
 	Cov     []float64 // C, both triangles; not owned
-	again   bool      // further moves will start from V, which must not lose C
+	again   bool      // later moves will start from V, which must not lose digits of C
 	Fac     dense.Sites
 	exp     dense.Expansion
-	inverts bool // variances are by the inverse of the factor where these keep their digits
+	inverts bool // compute variances by the inverse of the factor if that keeps their digits
 	inverse dense.Inverse
 
-	Last, cur []float64 // Δ of the last move and of the current state,
-	kept      []float64 // and of that which was marked
-	Current   bool      // fac is that of the current state,
-	expanded  bool      // and exp that of fac
+	Last, cur []float64 // Δ of the last move, and of the current state
+	kept      []float64 // Δ of the marked state
+	Current   bool      // Fac belongs to the current state
+	expanded  bool      // exp belongs to Fac
 	v         []float64 // V
 }
 
-// Reset makes the base, n variables with covariance c, the current state.
+// Reset makes the base the current state. It has n variables with covariance c.
 func (a *CovMover) Reset(c []float64, n int) {
 	a.N, a.Cov = n, c
 	a.Last, a.cur = dense.Resize(a.Last, n), dense.Resize(a.cur, n)
@@ -196,10 +201,12 @@ func (a *CovMover) Reset(c []float64, n int) {
 	a.Current = false
 }
 
-// leastInverse is the least ΔV_ii for which the inverse of the factor gives the variances, which
-// takes a third of the operations: of (1 − (B⁻¹)_ii)/Δ_i as many digits cancel as ΔV_ii is below 1.
+// leastInverse is the least ΔV_ii for which the inverse of the factor computes the variances,
+// with a third of the operations. If ΔV_ii is smaller, (1 − (B⁻¹)_ii)/Δ_i loses too many digits
+// by cancellation.
 const leastInverse = 1e-6
 
+// Cover implements Mover.
 func (a *CovMover) Cover(v, delta []float64) (logDet float64, ok bool) {
 	copy(a.Last, delta)
 	a.Current, a.expanded = false, false
@@ -214,8 +221,8 @@ func (a *CovMover) Cover(v, delta []float64) (logDet float64, ok bool) {
 	return a.Fac.LogDet, a.Fac.Variances(v, &a.exp)
 }
 
-// byInverse is Cover after the factor by its inverse, and reports whether that leaves all variances
-// their digits.
+// byInverse is Cover by the inverse of the factor. It returns false if a variance loses its
+// digits.
 func (a *CovMover) byInverse(v, delta []float64) bool {
 	if len(a.Fac.Pos) < a.N || a.Fac.Weakest() < leastInverse || !a.inverse.Variances(&a.Fac, v) {
 		return false
@@ -228,6 +235,7 @@ func (a *CovMover) byInverse(v, delta []float64) bool {
 	return true
 }
 
+// Move implements Mover.
 func (a *CovMover) Move(d, _, u []float64) (square float64) {
 	a.Fac.Solve(u)
 	a.Fac.MulC(u)
@@ -235,41 +243,50 @@ func (a *CovMover) Move(d, _, u []float64) (square float64) {
 	return floats.Dot(u, d)
 }
 
+// Accept implements Mover.
 func (a *CovMover) Accept() {
 	a.Last, a.cur = a.cur, a.Last
 	a.Current = true
 }
 
+// before implements coverer.
 func (a *CovMover) before(dst []float64) bool {
 	copy(dst, a.Cov)
 	return true
 }
 
+// mark implements coverer.
 func (a *CovMover) mark() { a.kept = append(a.kept[:0], a.cur...) }
 
+// back implements coverer.
 func (a *CovMover) back() {
 	copy(a.cur, a.kept)
 	a.Current = false
 }
 
+// hold implements holder.
 func (a *CovMover) hold(d, delta, u []float64) (square float64) {
 	a.factor()
 	copy(a.Last, a.cur)
 	return a.Move(d, delta, u)
 }
 
+// weights implements spreader.
 func (a *CovMover) weights() int { return a.N }
 
+// gather implements spreader.
 func (a *CovMover) gather(u, r []float64) bool {
 	copy(u, r)
 	return true
 }
 
+// curve implements spreader.
 func (a *CovMover) curve(eta, u, w, h []float64) {
 	copy(eta, w)
 	floats.MulTo(u, h, w)
 }
 
+// spread implements spreader.
 func (a *CovMover) spread(w, u []float64) bool {
 	if !a.factor() {
 		return false
@@ -281,7 +298,7 @@ func (a *CovMover) spread(w, u []float64) bool {
 	return true
 }
 
-// factor makes fac that of the current state, and reports whether it has one.
+// factor computes Fac for the current state. It returns false if the state has no factor.
 func (a *CovMover) factor() bool {
 	if !a.Current {
 		a.Current, a.expanded = a.Fac.Factor(a.Cov, a.N, a.cur), false
@@ -289,6 +306,7 @@ func (a *CovMover) factor() bool {
 	return a.Current
 }
 
+// Covariance implements coverer.
 func (a *CovMover) Covariance() []float64 {
 	a.Current = false
 	if !a.factor() {
@@ -300,7 +318,7 @@ func (a *CovMover) Covariance() []float64 {
 	return a.v
 }
 
-// problemState is a state with its sites about the base mean and its value.
+// problemState is a state with its value, and with its sites about the base mean.
 type problemState struct {
 	term.State
 	C      []float64
@@ -308,26 +326,27 @@ type problemState struct {
 	LogDet float64 // log|C|/|V|
 }
 
+// resize prepares s for n elements.
 func (s *problemState) resize(n int) {
 	s.Resize(n)
 	s.C = dense.Resize(s.C, n)
 }
 
-// Init starts from a base with marginals m0, v0 and sites γ0, a0 of the terms in index, and moves
-// them by mover. The base may change once the problem is solved.
+// Init starts the problem of the terms in index from a base with marginals m0, v0 and sites γ0,
+// a0. The mover moves the sites. The base may change after the problem is solved.
 func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.State) error {
 	p.Prepare(t, index, mover, base)
 	return p.Start()
 }
 
-// Prepare is init without the expectations at the base.
+// Prepare is Init without the expectations at the base.
 func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.State) {
 	p.prepareTry(t, index, mover, base)
 	p.Cur.resize(p.N)
 }
 
 // prepareTry is Prepare for a problem whose first state comes from p.Try. The memory of a second
-// state waits until a step needs it; see makeRoom.
+// state is allocated when a step needs it; see makeRoom.
 func (p *Problem) prepareTry(t *term.Terms, index []int, mover Mover, base *term.State) {
 	n := len(base.M)
 	p.N, p.terms, p.index, p.Mover = n, t, index, mover
@@ -341,7 +360,7 @@ func (p *Problem) prepareTry(t *term.Terms, index []int, mover Mover, base *term
 	p.tol, p.loose = 0, coarseTols[0]
 }
 
-// makeRoom makes room for p.Try. A step calls it before it stores a state there.
+// makeRoom allocates p.Try. A step calls it before it stores a state there.
 func (p *Problem) makeRoom() {
 	if len(p.Try.C) < p.N {
 		p.Try.resize(p.N)
@@ -361,18 +380,18 @@ func (p *Problem) Start() error {
 	return nil
 }
 
-// startFrom is Start where the base is s, which has expectations.
+// startFrom is Start for a base s that has expectations.
 func (p *Problem) startFrom(s *term.State) {
 	p.Cur.CopyFrom(s)
 	copy(p.Cur.C, p.Base.A)
 	p.Cur.LogDet, p.Cur.Value = 0, -floats.Sum(p.Cur.E)
 }
 
-// Eval computes p.try at its sites (gamma, c) and reports whether it is a valid
-// state with a value.
+// Eval computes p.Try from its sites (Gamma, C), and reports whether it is a valid state with a
+// value.
 func (p *Problem) Eval() bool { return p.cover() && p.settle() }
 
-// cover computes the variances of p.try at its γ, and reports whether there are any.
+// cover computes the variances of p.Try from its γ. It returns false if they do not exist.
 func (p *Problem) cover() (ok bool) {
 	if p.Workers.Halt.Stopped() {
 		return false
@@ -384,8 +403,8 @@ func (p *Problem) cover() (ok bool) {
 	return ok
 }
 
-// settle computes, after cover, the rest of p.try at its sites: with u = C⁻¹(m − m0) and d = m −
-// m0, relative to the base,
+// settle computes the rest of p.Try after cover. With u = C⁻¹(m − m0) and d = m − m0 relative to
+// the base,
 //
 //	KL(q‖cavity) = ½(log|C|/|V| − ΣΔv + uᵀd) + Σ a0 d − ½γ0(v − v0 + d²).
 func (p *Problem) settle() bool {
@@ -393,7 +412,7 @@ func (p *Problem) settle() bool {
 	return p.finish(p.Mover.Move(p.D, p.delta, p.U))
 }
 
-// finish is settle after the move, whose dᵀC⁻¹d is square.
+// finish is settle after the move. The argument square is dᵀC⁻¹d.
 func (p *Problem) finish(square float64) bool {
 	kl, ok := p.divergence(square)
 	p.Try.Tol = p.tol
@@ -404,19 +423,19 @@ func (p *Problem) finish(square float64) bool {
 	return !math.IsNaN(p.Try.Value)
 }
 
-// place computes, after cover, the means of p.try and a, and reports whether there are any.
+// place computes the means and a of p.Try after cover. It returns false if they do not exist.
 func (p *Problem) place() bool {
 	floats.SubTo(p.U, p.Try.C, p.Base.A)
 	_, ok := p.divergence(p.Mover.Move(p.D, p.delta, p.U))
 	return ok
 }
 
-// divergence computes the means of p.try and a after the move, whose dᵀC⁻¹d is square, and twice
-// KL(q‖cavity). It reports whether these are finite.
+// divergence computes the means and a of p.Try after the move, and twice KL(q‖cavity). The
+// argument square is dᵀC⁻¹d. It returns false if they are not finite.
 func (p *Problem) divergence(square float64) (kl float64, ok bool) {
 	s, o, n := &p.Try, &p.Base, p.N
 	d := p.D
-	kl = s.LogDet + square // twice KL(q‖base), which is not negative but for rounding
+	kl = s.LogDet + square // twice KL(q‖base), which is negative only by rounding
 	size := 1 + s.LogDet + square
 	for i, v := range s.V {
 		kl -= p.delta[i] * v
@@ -436,7 +455,7 @@ func (p *Problem) divergence(square float64) (kl float64, ok bool) {
 	return kl, true
 }
 
-// Accept makes p.try the current state if its value is finite and no higher.
+// Accept makes p.Try the current state if its value is finite and no higher.
 func (p *Problem) Accept() bool {
 	if math.IsInf(p.Try.Value, 1) || !(p.Try.Value <= p.Cur.Value+1e-14*math.Abs(p.Cur.Value)) {
 		return false
@@ -447,8 +466,8 @@ func (p *Problem) Accept() bool {
 	return true
 }
 
-// Decrement is the decrease that the linearised problem promises, ½δᵀFδ, with
-// the Fisher information F of the marginals alone.
+// Decrement returns the predicted gain of the linearized problem, ½δᵀFδ, with the Fisher
+// information F of the marginals alone.
 func (p *Problem) Decrement() float64 {
 	var s float64
 	for i, v := range p.Cur.V {
@@ -458,9 +477,10 @@ func (p *Problem) Decrement() float64 {
 	return 0.5 * s
 }
 
-// Stride is an outer step, where there are such, or iterate, but for where steps to the targets are
-// slow: it then takes one of Newton's, if there is one. It returns how many passes over the terms
-// that cost, one for each length of a step that was tried, and whether a step was accepted.
+// Stride takes one accepted step. If steps to the targets are slow, it tries Newton's steps
+// first. Otherwise it is an outer step if these pay, and else Iterate. It returns how many passes
+// over the terms the step cost, one per length that was tried, and whether it was accepted. The
+// table in doc.go lists all steps.
 func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 	p.makeRoom()
 	before, t, was := p.Evaluations, p.t, *f
@@ -470,12 +490,13 @@ func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 		return p.Evaluations - before, true
 	}
 	if f.Slow && p.terms.K > 1 {
-		if p.stretch() { // and again, in the next pass
+		if p.stretch() { // repeat it in the next pass
 			return p.Evaluations - before, true
 		}
 		f.Slow, f.rest = false, slowRest
 	}
-	// None is good here: something else, and the like of it for some passes.
+	// No special step helped, so try the targets of single sites, and ordinary steps for some
+	// passes.
 	if f.Slow && p.terms.K <= 1 {
 		f.Slow, f.rest = false, slowRest
 		p.targetAlone()
@@ -497,22 +518,23 @@ func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 	return passes, false
 }
 
-// The mean need be no better than this part of what the precisions promise, and this in nats.
+// An inner mean is good enough when its predicted gain is below this part of the predicted gain
+// of the precisions, or below this number of nats.
 const (
 	innerPart  = 1e-2
 	innerLeast = 1e-12
 )
 
-// Inner moves the mean of the current state in p.in.at, V held, and reports whether it did; see
-// innerMean.find.
+// Inner moves the mean of the current state with V held, and stores the result in p.In.At. It
+// reports whether the mean moved; see innerMean.find.
 func (p *Problem) Inner(slack, part float64) bool {
 	p.In.begin(&p.Cur.State, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
 	return p.In.find(slack, part)
 }
 
-// outerStep takes an accepted step to the sites that the best mean for the V at hand wants, their
-// log γ mixed with those of the outer steps before, and reports whether there is one. Where it was
-// halted it can be done again.
+// outerStep takes an accepted step to the sites of the best mean under the present V, after
+// mixing log γ with earlier outer steps. It reports whether it did. If it was halted, it can be
+// repeated.
 func (p *Problem) outerStep() bool {
 	x := &p.In.At
 	switch {
@@ -534,8 +556,8 @@ func (p *Problem) outerStep() bool {
 	return false
 }
 
-// outward goes to the given γ and the mean to which that in p.in.at leads with them, if the value
-// does not rise.
+// outward moves to the given γ, and to the mean that follows from the targets at p.In.At with
+// them, if the value does not rise.
 func (p *Problem) outward(gamma []float64) bool {
 	x := &p.In.At
 	for i, g := range gamma {
@@ -544,7 +566,7 @@ func (p *Problem) outward(gamma []float64) bool {
 	return p.Eval() && p.Accept()
 }
 
-// again makes the mean that to which the targets at x lead, V held, if the value does not rise.
+// again moves the mean to the targets at x, with V held, if the value does not rise.
 func (p *Problem) again(x *term.State) bool {
 	p.makeRoom()
 	t := &p.Try
@@ -558,11 +580,11 @@ func (p *Problem) again(x *term.State) bool {
 	return ok && p.finish(h.hold(p.D, p.delta, p.U)) && p.Accept()
 }
 
-// Iterate takes one accepted step: an Anderson step if that lowers the value, else along the
-// segment to the target in natural parameters, halved until it does. Where the target lies so far
-// off that two halvings do not help, as from the prior of a Poisson model, the targets of the sites
-// alone are tried before the segment is halved further. It reports false if no step was accepted;
-// where it was halted it can be done again.
+// Iterate takes one accepted step: an Anderson step if that lowers the value, and else a step
+// along the segment to the target in natural parameters, halved until it does. If two halvings do
+// not help, as from the prior of a Poisson model, the target is too far away, and the targets of
+// single sites are tried before the segment is halved further. It returns false if no step was
+// accepted. If it was halted, it can be repeated.
 func (p *Problem) Iterate() bool {
 	t := p.t
 	if p.advance() {
@@ -574,11 +596,11 @@ func (p *Problem) Iterate() bool {
 	return false
 }
 
-// bentLeast is the length below which the segment to the sites of an aimer does not lead down: the
-// means then go straight.
+// bentLeast is the length below which the segment to the sites of an aimer does not lower the
+// value. The means then move straight.
 const bentLeast = 1.0 / 1024
 
-// advance is iterate, for better or worse.
+// advance is Iterate without restoring the step length and the mixture after a halt.
 func (p *Problem) advance() bool {
 	if p.Cur.Absurd() && p.escape() {
 		return true
@@ -625,7 +647,8 @@ func (p *Problem) advance() bool {
 	return p.Cur.Wild && (p.narrow() || p.escape())
 }
 
-// mixture stores in p.Try what the states so far suggest, and reports whether they do.
+// mixture stores the Anderson mixture of the states so far in p.Try. It returns false if there is
+// no mixture.
 func (p *Problem) mixture() bool {
 	if p.plain {
 		return false
@@ -636,7 +659,7 @@ func (p *Problem) mixture() bool {
 	return p.mix.propose(&p.Try, &p.Cur, p.Base.M)
 }
 
-// target computes the sites that minimise the linearised problem, or those that an aimer says.
+// target computes the sites that minimize the linearized problem, or the aim of an aimer.
 func (p *Problem) target() {
 	s := &p.Cur
 	p.tg, p.tc = dense.Resize(p.tg, p.N), dense.Resize(p.tc, p.N)
@@ -652,7 +675,7 @@ func (p *Problem) target() {
 	}
 }
 
-// aim asks an aimer, once for a state, and reports whether there is one.
+// aim calls the aimer, once per state. It returns false if there is no aimer or no aim.
 func (p *Problem) aim() bool {
 	if a, ok := p.Mover.(aimer); ok && !p.aimed {
 		dense.ResizeAll(p.N, &p.ta, &p.step)
@@ -662,22 +685,24 @@ func (p *Problem) aim() bool {
 	return p.aimed
 }
 
-// A stretch is by stretchBy, and tried where a factor of e brings stretchLeast nats or more for
-// each dimension that the sites determine, Σγv: 1 where only the volume of q counts, and 0 at the
-// optimum.
+// A stretch multiplies by stretchBy. It is tried if a factor of e would gain stretchLeast nats or
+// more for each dimension that the sites determine, Σγv. The gain is 1 nat if only the volume of
+// q counts, and 0 at the optimum.
 const (
 	stretchBy    = 2
 	stretchLeast = 0.25
 )
 
-// stretch multiplies the means and standard deviations of all terms, as far as the sites and not
-// the base make them, by stretchBy if the value falls, and reports whether it did. Where planes
-// part the classes and the prior is wide, the best scores are as large as it lets them be.
-// Expectations fall there like exponentials: a step of Newton's moves the means by a part of a
-// standard deviation, and precisions that wait for them are far too large.
+// stretch multiplies the means and standard deviations of all terms by stretchBy if the value
+// falls, and reports whether it did. Only the part that comes from the sites, and not from the
+// base, is multiplied.
+//
+// If planes separate the classes and the prior is wide, the best scores are as large as the prior
+// allows. Expectations fall there like exponentials. A Newton step moves the means only by a part
+// of a standard deviation, and the precisions depend on the means, so they stay far too large.
 func (p *Problem) stretch() bool {
 	s, x := &p.Cur, &p.Try
-	slope, dims := 0.0, 0.0 // of the value, by the logarithm of a standard deviation
+	slope, dims := 0.0, 0.0 // derivative of the value by the logarithm of a standard deviation
 	for i, g := range s.Gamma {
 		dims += g * s.V[i]
 		slope += (s.A[i]-s.D1[i])*(s.M[i]-p.Base.M[i]) + (s.Tg[i]-g)*s.V[i]
@@ -692,8 +717,9 @@ func (p *Problem) stretch() bool {
 	return true
 }
 
-// departMany leaves a base without sites, whose variances may be wide, for the sites at the mode of
-// the means, or at its own means where the mover has no way to the mode. It reports whether it did.
+// departMany leaves a base without sites, whose variances may be wide. It moves to the sites at
+// the mode of the means, or at the means of the base if the mover has no way to the mode. It
+// reports whether it did.
 func (p *Problem) departMany() bool {
 	x := &p.In.At
 	x.CopyFrom(&p.Cur.State)
@@ -704,7 +730,7 @@ func (p *Problem) departMany() bool {
 	if !expect(x) {
 		return false
 	}
-	if math.IsInf(p.Cur.Value, 1) { // not known, and no less than this (Jensen)
+	if math.IsInf(p.Cur.Value, 1) { // unknown, and at least this (Jensen)
 		p.Cur.Value = -floats.Sum(x.E)
 	}
 	if a, ok := p.Mover.(moder); ok {
@@ -716,8 +742,8 @@ func (p *Problem) departMany() bool {
 	return p.Eval() && p.Accept()
 }
 
-// targetAlone computes the optimum of each site alone: the minimiser of its one-dimensional
-// problem. Of several sites to a term it is that of all, to which the means go straight.
+// targetAlone computes the optimum of each site alone, the minimizer of its one-dimensional
+// problem. In a softmax model it computes the joint target, and the means then move straight.
 func (p *Problem) targetAlone() {
 	s := &p.Cur
 	p.tg, p.tc = dense.Resize(p.tg, p.N), dense.Resize(p.tc, p.N)
@@ -746,7 +772,7 @@ const newtonHalvings = 8
 // newtonWalks is the number of lengths of a Newton step after which a walk is tried.
 const newtonWalks = 2
 
-// leap takes an accepted Newton step, or a walk if that fails, and reports whether there is one.
+// leap takes an accepted Newton step, or a walk if that fails, and reports whether it did.
 func (p *Problem) leap() bool {
 	s, n := &p.Cur, &p.newton
 	if s.Wild {
@@ -771,7 +797,7 @@ func (p *Problem) leap() bool {
 	return false
 }
 
-// newtonStep evaluates p.try at the length h of Newton's step.
+// newtonStep evaluates p.Try at the part h of Newton's step.
 func (p *Problem) newtonStep(h float64) bool {
 	s, x, n := &p.Cur, &p.Try, &p.newton
 	for i := range x.Gamma {
@@ -787,7 +813,8 @@ func (p *Problem) newtonStep(h float64) bool {
 	return p.settle()
 }
 
-// walk goes to the solution by its rates if the value is lower there, and reports whether it is.
+// walk moves to the solution of the dual (siteRates) if the value is lower there, and reports
+// whether it did.
 func (p *Problem) walk() bool {
 	r, s := &p.rates, &p.Try
 	c, ok := p.Mover.(coverer)
@@ -799,9 +826,9 @@ func (p *Problem) walk() bool {
 		g := math.Max(p.Cur.Gamma[i], asleep(v))
 		switch {
 		case math.IsInf(r.origin[i], -1):
-			g = asleep(v) // for good
+			g = asleep(v) // it stays there
 		case v == 0:
-			g = math.Max(p.Cur.Tg[i], ratesLeast) // a row of zeros, which no V depends on
+			g = math.Max(p.Cur.Tg[i], ratesLeast) // a row of zeros, and V does not depend on it
 		}
 		s.Gamma[i], s.C[i] = g, p.Cur.A[i]+g*(p.Cur.M[i]-p.Base.M[i])
 	}
@@ -811,7 +838,7 @@ func (p *Problem) walk() bool {
 		}
 		p.Mover.Accept()
 		if r.far(&s.State) <= ratesNear {
-			if k > 0 && p.Eval() && p.Accept() { // else other steps are to go on from here
+			if k > 0 && p.Eval() && p.Accept() { // otherwise other steps continue from here
 				return true
 			}
 			break
@@ -827,7 +854,7 @@ func (p *Problem) walk() bool {
 	return false
 }
 
-// narrow keeps the means and sets variances below 1, for starts where expectations overflow
+// narrow keeps the means and sets variances below 1, for starts with expectations that overflow
 // because of large variances. It reports whether the value fell enough.
 func (p *Problem) narrow() bool {
 	s := &p.Cur
@@ -840,16 +867,16 @@ func (p *Problem) narrow() bool {
 	return p.halveValue(1)
 }
 
-// alone moves each site towards its own optimum, for starts where exponentials of the means are
-// large: a step to the target, or a Newton step, would change them only by a factor of e. It
-// reports whether the value fell enough.
+// alone moves each site toward its own optimum, for starts with large exponentials of the means.
+// A step to the target, or a Newton step, would change these only by a factor of e. It reports
+// whether the value fell enough.
 func (p *Problem) alone() bool {
 	p.targetAlone()
 	return p.halveValue(3)
 }
 
-// escape is alone. If the sites contradict each other so much that this fails, it goes to their
-// mode.
+// escape is alone, and also moves to the mode if the sites contradict each other so much that
+// this fails.
 func (p *Problem) escape() bool {
 	if p.alone() {
 		return true
@@ -858,7 +885,7 @@ func (p *Problem) escape() bool {
 	return far && p.mode() && p.halfAsBad()
 }
 
-// halfAsBad accepts p.try if it is at most half as bad as the current state.
+// halfAsBad accepts p.Try if it is at most half as bad as the current state.
 func (p *Problem) halfAsBad() bool {
 	if p.Try.Value < 0.5*p.Cur.Value && p.Accept() {
 		p.t = 1
@@ -867,38 +894,39 @@ func (p *Problem) halfAsBad() bool {
 	return false
 }
 
-// siteMode finds the mode of the means where exponentials of many terms stand against each other,
-// of which steps of sites take a factor of e each, and the precisions of which leave no digits of
-// anything else. It takes Newton's steps of
+// siteMode finds the mode of the means if exponentials of many terms compete. Steps of sites
+// change them by a factor of e each, and their precisions leave no digits for anything else. It
+// takes Newton's steps of
 //
-//	argmin_m ½(m − mc)ᵀK⁻¹(m − mc) − Σ_n l_n(m_n),
+//	argmin_m ½(m − mc)ᵀK⁻¹(m − mc) − Σ_n l_n(m_n).
 //
-// where l_n is the log-likelihood up to its edge, where its derivatives promise so many nats, and
-// beyond that the parabola that meets it there: curvatures are bounded, and steps long. Edges move
-// out to where the mode is said to be.
+// Up to an edge, l_n is the log-likelihood. Beyond the edge it is the parabola that meets the
+// log-likelihood there. The edge is the point at which the derivatives predict a gain of the
+// given number of nats. So curvatures are bounded, and steps are long. The edges then move out
+// toward the mode.
 type siteMode struct {
-	at, next term.State // m, a = K⁻¹(m − mc), and of the l_n the values e and derivatives d1, −tg
+	at, next term.State // m, a = K⁻¹(m − mc), and E, D1 and Tg of the l_n
 	nats     float64
-	edge     []float64 // NaN where not known yet
-	beyond   []float64 // log of the nats promised, relative to those at the edge
+	edge     []float64 // NaN if not computed yet
+	beyond   []float64 // log of the predicted gain, relative to the edge
 }
 
 const (
-	// of the value, that a step must promise: else the start is not what is wrong
+	// least predicted gain, relative to the value, for which the mode is worth a search
 	modeWorth   = 0.01
-	modeStages  = 60 // to where derivatives overflow
+	modeStages  = 60 // enough to reach the overflow of derivatives
 	modeNewtons = 30
 	modeHalves  = 20
-	modeFall    = 1e-3 // of the value, below which a stage is over
-	// least and greatest move of an edge, in log nats: precisions of different rows leave each
+	modeFall    = 1e-3 // fall of the value, relative to it, that ends a stage
+	// least and greatest move of an edge, in log nats, so precisions of different rows leave each
 	// other digits
 	modeNearest  = 1
 	modeFurthest = 14
-	modeEdge     = 1e-10 // resolution of edges, relative
+	modeEdge     = 1e-10 // relative resolution of edges
 )
 
-// look makes s the values and derivatives of the terms at its means, and returns the sum of the
-// former.
+// look stores the values and derivatives of the terms at the means of s in s. It returns the sum
+// of the values.
 func (a *siteMode) look(t *term.Terms, s *term.State, index []int) float64 {
 	var n int
 	defer parallel.At(&n, t.Name)
@@ -924,7 +952,7 @@ func (a *siteMode) look(t *term.Terms, s *term.State, index []int) float64 {
 	return floats.Sum(s.E)
 }
 
-// further moves the edges out to where the terms that count are, and reports whether any was beyond
+// further moves the edges out toward the terms that count, and reports whether a term was beyond
 // its edge.
 func (a *siteMode) further() bool {
 	var sum, weight float64
@@ -940,8 +968,8 @@ func (a *siteMode) further() bool {
 	return far
 }
 
-// mode goes to the mode of the means, and reports whether p.try is a state there, with or without
-// an ELBO.
+// mode moves to the mode of the means, and reports whether p.Try is a state there, with or
+// without an ELBO.
 func (p *Problem) mode() bool {
 	a, t := &p.modes, p.terms
 	if !t.Concave() || t.K > 1 {
@@ -976,7 +1004,7 @@ func (p *Problem) mode() bool {
 	return p.Eval()
 }
 
-// modeAim makes the means and a of p.try those to which a whole step leads.
+// modeAim stores the means and a after a whole step in p.Try.
 func (p *Problem) modeAim() bool {
 	s, o, x := &p.modes.at, &p.Base, &p.Try
 	for i, g := range s.Tg {
@@ -994,8 +1022,8 @@ func (p *Problem) modeAim() bool {
 	return ok
 }
 
-// modeStep goes towards p.try as far as that lowers the value, and returns by how much. It replaces
-// the sum e of the terms.
+// modeStep moves toward p.Try as long as that lowers the value, and returns the decrease. It
+// updates the sum e of the terms.
 func (p *Problem) modeStep(e *float64) (fall float64) {
 	a, x := &p.modes, &p.Try
 	h := 1.0
@@ -1017,8 +1045,8 @@ func (p *Problem) modeStep(e *float64) (fall float64) {
 	return 0
 }
 
-// halveValue tries the target and the given number of halves of the way there. It accepts what is
-// at most half as bad.
+// halveValue tries the target and the given number of halves of the way there. It accepts a state
+// that is at most half as bad.
 func (p *Problem) halveValue(times int) bool {
 	t := 1.0
 	for range times {
@@ -1031,10 +1059,11 @@ func (p *Problem) halveValue(times int) bool {
 	return false
 }
 
-// segment makes the sites of p.try those at the fraction t of the way to the target. Straight, the
-// means go there as γ does: of b = a + γm, what both change by factors may lead elsewhere.
+// segment stores the sites at the fraction t of the way to the target in p.Try. If p.straight is
+// set, the means move in proportion to γ. A straight line in b = a + γm may miss the means if γ
+// and m change by large factors.
 func (p *Problem) segment(t float64) {
-	if t == 1 { // sites may be so strong that a difference from them is all rounding
+	if t == 1 { // a difference from very strong sites is only rounding
 		copy(p.Try.Gamma, p.tg)
 		copy(p.Try.C, p.tc)
 		return
@@ -1068,22 +1097,22 @@ func (p *Problem) halve(times int) bool {
 	return false
 }
 
-// siteMix accelerates the map from sites to targets, in (log γ, c) where every γ is positive and in
-// (γ, c) otherwise, or in log γ alone where the mean is found for each of them. Residuals are
-// weighted by the Fisher information of the marginals.
+// siteMix accelerates the map from sites to targets by Anderson acceleration. The coordinates are
+// (log γ, c) if every γ is positive, (γ, c) otherwise, and log γ alone for outer steps, which
+// find the mean for each γ. Residuals are weighted by the Fisher information of the marginals.
 type siteMix struct {
 	accel.Anderson
 	log   bool
-	outer bool // in log γ alone
-	again bool // the last iterate is taken again: what followed was halted
+	outer bool // the coordinates are log γ alone
+	again bool // repeat the last iterate, because the step after it was halted
 	w, z  []float64
 }
 
-// mostMix is how far a mixture of log γ may be from the last state; one further away is rejected.
+// mostMix is the largest distance of a mixture of log γ from the last state.
 const mostMix = 5
 
-// propose stores in dst the mixture that the state s and its predecessors
-// suggest and reports whether there is one.
+// propose stores the mixture of the state s and its predecessors in dst. It returns false if
+// there is no mixture.
 func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	n := len(s.M)
 	positive := true
@@ -1127,10 +1156,9 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	return true
 }
 
-// means is propose where an aimer says the step of the means, a after it and the γ to aim at: in
-// log γ, the means and a. Of a nothing is in the norm, so that it follows the means. Mixtures of b
-// would mix γ with the means: where these are large and γ changes by factors, the mixture would
-// have other means.
+// means is propose for an aimer. It mixes log γ, the means and a. The aim gives the step of the
+// means, a after it and the target tg of γ. The norm ignores a, so a follows the means. A mixture
+// of b would mix γ with the means: it would change large means if γ changes by large factors.
 func (a *siteMix) means(dst, s *problemState, ta, step, tg, m0 []float64) bool {
 	n := len(s.M)
 	for i, g := range s.Gamma {
@@ -1161,8 +1189,8 @@ func (a *siteMix) means(dst, s *problemState, ta, step, tg, m0 []float64) bool {
 	return true
 }
 
-// precisions stores in a.z the γ that the state s, whose mean is that for its V, and its
-// predecessors suggest. It reports whether there are any.
+// precisions stores the mixture of γ in a.z. The mean of s is the best mean for its V. It returns
+// false if there is no mixture.
 func (a *siteMix) precisions(s *term.State) bool {
 	n := len(s.M)
 	if !a.outer {
@@ -1194,6 +1222,7 @@ func (a *siteMix) precisions(s *term.State) bool {
 	return true
 }
 
+// state writes or reads the step length, the mixture and, if started is set, the current state.
 func (p *Problem) state(c *save.State, started bool) {
 	c.Float(&p.t)
 	_, aims := p.Mover.(aimer)
@@ -1208,7 +1237,7 @@ func (p *Problem) state(c *save.State, started bool) {
 	}
 }
 
-// state is that of a, for n sites, of a problem that has an aimer or not.
+// state writes or reads a, for n sites of a problem with or without an aimer.
 func (a *siteMix) state(c *save.State, n int, aims bool) {
 	c.Bool(&a.log, &a.outer, &a.again)
 	switch {

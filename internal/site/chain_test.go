@@ -7,12 +7,12 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// chain is a Markov chain at sorted times: a GP of covariance sd²exp(−|t − t′|/length), of which
-// K⁻¹ is tridiagonal. All that it does takes O(N) operations and memory. It is the whole of what a
-// new structure of covariance needs; steps, proof, steps of the paper, saving and resuming are
-// those of Sites.
+// chain is a Markov chain at sorted times: a GP with covariance sd²exp(−|t − t′|/length), whose
+// K⁻¹ is tridiagonal. Its methods take O(N) operations and memory. They show how little a new
+// covariance structure needs, because Sites adds steps, the proof, steps of the paper, saving and
+// resuming.
 type chain struct {
-	diag, off []float64 // of K⁻¹
+	diag, off []float64 // the diagonals of K⁻¹
 	v0        float64
 	base      float64   // log|K⁻¹|
 	p, l      []float64 // pivots and multipliers
@@ -42,8 +42,8 @@ func newChain(t []float64, sd, length float64) *chain {
 	return c
 }
 
-// factor stores pivots and multipliers of K⁻¹ + diag(Δ), and reports whether that is positive
-// definite.
+// factor stores the pivots and multipliers of K⁻¹ + diag(Δ), and reports whether that matrix is
+// positive definite.
 func (c *chain) factor(delta []float64) bool {
 	for i, d := range c.diag {
 		c.p[i] = d + delta[i]

@@ -4,28 +4,30 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Expectations of several latent values cost more the more accurate they are. Far from the optimum
-// a step gains far more than their error, so that they need be no better than that: the tolerance
-// of a step follows from the gap before it, and a state whose bound on the error is no small part
-// of its own gap is looked at again. A run becomes only more accurate, so that steps that errors
-// alone make end, and none ends for want of accuracy.
+// This file chooses the accuracy of the expectations of softmax models, which cost more when they
+// are more accurate. Far from the optimum a step gains far more than the error of the
+// expectations. The tolerance of a step therefore follows from the gap before it. If the bound on
+// the error of a state is not a small part of its gap, its expectations are computed again. The
+// accuracy never decreases during a run, so errors do not keep a run going, and no run ends for
+// lack of accuracy. Sites.Ascend and Sites.Evaluate are the callers.
 
-// coarseTols are the tolerances of expectations, of each latent value.
+// coarseTols are the tolerances of expectations, per latent value.
 var coarseTols = [...]float64{1e-4, 1e-6, 1e-8, 0}
 
-// Of the gap, how much the errors of all expectations may add up to, by their tolerance before they
-// are taken, and by their bounds thereafter.
+// The errors of all expectations may add up to these parts of the gap: coarseBefore by the
+// tolerance, before the expectations are computed, and coarseAfter by their error bounds
+// afterward.
 const (
 	coarseBefore = 0.03
 	coarseAfter  = 0.1
 )
 
-// coarsePrior is the tolerance of expectations under the prior, from where a first step gains far
+// coarsePrior is the tolerance of expectations under the prior, because a first step gains far
 // more than their errors.
 const coarsePrior = 1e-4
 
-// coarsen chooses the tolerance of the expectations of the next step, where the terms have several
-// latent values and the gap is known.
+// coarsen chooses the tolerance of the expectations of the next step, if the model is a softmax
+// model and the gap is known.
 func (s *Sites) coarsen() error {
 	a, ok := s.on.(prover)
 	if _, aims := s.on.(aimer); !ok || !aims || s.Cur.Wild {
@@ -45,8 +47,8 @@ func (s *Sites) coarsen() error {
 	return s.Workers.Halt.Err()
 }
 
-// refine takes the expectations of the current state of the problem again, more accurately, until
-// their errors are small beside its gap.
+// refine computes the expectations of the current state of the problem again, more accurately,
+// until their errors are small compared with its gap.
 func (s *Sites) refine() error {
 	p := &s.Batch
 	a, again := s.on.(prover), false
@@ -71,8 +73,8 @@ func (s *Sites) refine() error {
 	return s.Workers.Halt.Err()
 }
 
-// expectAgain takes the expectations of the current state to that tolerance, from here on the
-// coarsest. After an error the state is as it was.
+// expectAgain computes the expectations of the current state to the given tolerance, which is the
+// coarsest from then on. After an error the state is unchanged.
 func (p *Problem) expectAgain(tol float64) error {
 	x := &p.Try
 	x.CopyFrom(&p.Cur.State)

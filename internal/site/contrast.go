@@ -17,10 +17,16 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// contrast is the base of a linear model of K scores of which only differences count, as those of
-// the classes of a softmax: η_nc = x_nᵀw_c, with independent weights w_c ~ N(μ_c, P_c⁻¹), Σ_c μ_c =
-// 0, and the prior N(0, Λ⁻¹) of each. KL is charged for contrasts alone, the differences of the
-// weights between classes (contrast mean field):
+// This file fits linear softmax models. contrast is their base, and ContrastAlgebra their
+// Algebra; the softmax GLMs of the root package and of package learn use it. The other files
+// contrast_*.go hold the aim of the means, Newton's steps of the precisions, the first step, the
+// proof, the estimate of slow runs and the case of two classes. Read the comment of contrast
+// first.
+
+// contrast is the base of a linear softmax model of K scores, in which only differences of scores
+// count: η_nc = x_nᵀw_c, with independent weights w_c ~ N(μ_c, P_c⁻¹), Σ_c μ_c = 0, and the prior
+// N(0, Λ⁻¹) of each. The KL divergence counts only contrasts, the differences of the weights
+// between classes (contrast mean field):
 //
 //	2 KL = (1 − 1/K) Σ_c tr ΛP_c⁻¹ + Σ_c μ_cᵀΛμ_c − (K − 1)D
 //	       + Σ_c log|P_c| − log|Σ_c P_c| − (K − 1) log|Λ| + D log K.
@@ -29,54 +35,54 @@ import (
 //
 //	P_c = A_c + P_c(Σ_j P_j)⁻¹P_c,   A_c = (1 − 1/K)Λ + XᵀΓ_cX,
 //
-// and the best means (Λ + XᵀΓ_cX)μ_c = Xᵀb_c − λ, with the λ for which Σ_c μ_c = 0. Two classes are
-// the logit of w_1 − w_0, with twice the prior variance.
+// and the best means solve (Λ + XᵀΓ_cX)μ_c = Xᵀb_c − λ, with the λ for which Σ_c μ_c = 0. Two
+// classes are the logit of w_1 − w_0, with twice the prior variance.
 //
-// Classes may have different Λ_c. The prior of the contrasts is then what is left of that of all
-// weights where a shift of all classes is integrated out: (1 − 1/K)Λ becomes Λ_c − Λ_c²(ΣΛ)⁻¹, (K −
-// 1) log|Λ| − D log K becomes Σ log|Λ_c| − log|ΣΛ|, and the means are those with Σ_c Λ_cμ_c = 0.
+// Classes may have different Λ_c. The prior of the contrasts is then the prior of all weights
+// with a shift of all classes integrated out: (1 − 1/K)Λ becomes Λ_c − Λ_c²(ΣΛ)⁻¹, (K − 1) log|Λ|
+// − D log K becomes Σ log|Λ_c| − log|ΣΛ|, and the means satisfy Σ_c Λ_cμ_c = 0.
 type contrast struct {
 	x     *design.Matrix
 	k     int
 	prec  []float64 // Λ_c of all classes
-	share []float64 // λ_c/Σλ of each
-	gauge []float64 // K times that; nil: ones
-	prior float64   // the log-determinant of the prior precision of the contrasts
+	share []float64 // λ_c/Σλ of each class
+	gauge []float64 // K·share; nil means ones
+	prior float64   // log-determinant of the prior precision of the contrasts
 	crew  term.Crew
 	of    *Sites
 	moved bool    // cur is the current state
-	warm  bool    // cur.p is a P to begin with
-	gap   float64 // the promise of the last state of which it is known
-	due   float64 // the gap at which the next proof is, and the next look at the precisions
-	check float64
-	// of a file, cur is that of its state
+	warm  bool    // cur.p is a starting point for P
+	gap   float64 // predicted gain of the last state that has one
+	due   float64 // gap of the next proof
+	check float64 // gap of the next check of the precisions
+	// cur was read from a file
 	resumed bool
 
 	cur, try contrastState
 
-	grams, p, next, z []float64 // A_c, P_c, what the map makes of them, and their mixture
-	mixed, w          []float64 // its lower triangles, and the weights of entries
+	grams, p, next, z []float64 // A_c, P_c, the image of P_c under a round, and a mixture
+	mixed, w          []float64 // lower triangles of the mixture, and the weights of entries
 	sum               []float64 // ΣP_c, and its factor
 	mix               accel.Anderson
-	own               []contrastWork // of goroutines
+	own               []contrastWork // scratch of goroutines
 	loop              parallel.Loop
-	values            []float64 // what each class adds to log|C|/|V|
+	values            []float64 // part of each class in log|C|/|V|
 
 	aims   contrastAim
 	newton contrastNewton
-	sure   float64 // what the precisions of the current state lack, in nats; 0 is not known
+	sure   float64 // gain that the precisions of the current state miss, in nats; 0 means unknown
 	trend  trend
-	sharp  bool // rounds fall short of the solution, and Newton's steps follow them
-	stuck  bool // the last step gained next to nothing of its promise; see contrast_two.go
+	sharp  bool // rounds miss the solution, and Newton's steps follow them
+	stuck  bool // the last step gained almost nothing of its predicted gain; see contrast_two.go
 }
 
-// contrastState is what a cover makes.
+// contrastState is the result of Cover.
 type contrastState struct {
 	p        []float64 // P_c of all classes, full
 	q        []float64 // (Λ + XᵀΓ_cX)⁻¹, full
-	left     float64   // about what P lacks, in nats
-	lagrange []float64 // L of Σ_c of these
-	weight   []float64 // μ_c, one after the other
+	left     float64   // estimated gain that P misses, in nats
+	lagrange []float64 // factor L of Σ_c q_c
+	weight   []float64 // μ_c of all classes
 }
 
 // contrastWork is the scratch of a goroutine.
@@ -86,16 +92,17 @@ type contrastWork struct {
 }
 
 const (
-	// contrastTol is the accuracy of P, relative to its diagonal: log|C|/|V| is exact for any P,
+	// contrastTol is the accuracy of P, relative to its diagonal. log|C|/|V| is exact for any P,
 	// and has its minimum at the solution.
 	contrastTol    = 1e-6
-	contrastPart   = 1e-3 // of the gap, which what P lacks may be
-	contrastQuick  = 0.2  // of the square of a round, that the next is: it needs no mixture
-	contrastRounds = 12   // from the last P,
-	contrastFirst  = 60   // and from that of equal classes
+	contrastPart   = 1e-3 // part of the gap that P may miss
+	contrastQuick  = 0.2  // decrease of the squared size of a round that needs no mixture
+	contrastRounds = 12   // rounds from the last P
+	contrastFirst  = 60   // rounds from the P of equal classes
 )
 
-// Memory of a contrast mean field: so many matrices D×D a class and numbers a score.
+// Memory of a contrast mean field: contrastMatrices D×D matrices per class, and ContrastVectors
+// numbers per score.
 const (
 	contrastMatrices = 26
 	ContrastVectors  = 70
@@ -108,6 +115,7 @@ func ContrastMemory(k, n, d int) float64 {
 		memory.Bytes(contrastProofSize(k, d), 1, 1)
 }
 
+// newContrast returns the base of l at the prior.
 func newContrast(l *LinearModel) *contrast {
 	a := &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Classes(l.Terms.K), due: contrastProof,
 		check: contrastProof}
@@ -158,7 +166,7 @@ func (a *contrast) total() []float64 {
 	return sum
 }
 
-// lambda returns Λ_c, and what each is of the sum.
+// lambda returns Λ_c and its share of ΣΛ.
 func (a *contrast) lambda(c int) (prec, share []float64) {
 	d := a.x.Cols
 	return a.prec[c*d : (c+1)*d], a.share[c*d : (c+1)*d]
@@ -174,7 +182,7 @@ func (a *contrast) reach(dst []float64, c int) {
 	a.x.QuadDiagOn(a.crew.Halt, dst, inv, nil)
 }
 
-// classOf stores the values of class c of x, which has K for each row, in dst.
+// classOf stores the values of class c of x in dst. The vector x has K values per row.
 func classOf(dst, x []float64, c int) []float64 {
 	k := len(x) / len(dst)
 	for i := range dst {
@@ -183,7 +191,7 @@ func classOf(dst, x []float64, c int) []float64 {
 	return dst
 }
 
-// each does f for all classes, on as many goroutines as there are workers.
+// each calls f for all classes on the workers. It returns false if a call does.
 func (a *contrast) each(f func(c int, s *contrastWork) bool) bool {
 	workers := 1
 	if a.x.Shared(a.crew.Halt, a.k*a.x.Cols*a.x.Cols*max(a.x.Cols, 8)) {
@@ -248,7 +256,7 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 		return 0, false
 	}
 	copy(t.p, a.p)
-	// The divergence of whatever P there is.
+	// The divergence is exact for any P.
 	if !a.each(func(c int, s *contrastWork) bool {
 		l := s.half
 		dense.CopyLower(nil, l, a.class(t.p, c), d)
@@ -257,7 +265,7 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 		}
 		sum := dense.LogDet(l, d)
 		var inv []float64
-		if a.x.Sparse != nil { // which wants the inverse, too
+		if a.x.Sparse != nil { // sparse rows also use the inverse
 			inv = append(inv, l...)
 			dense.Invert(inv, d)
 		}
@@ -291,13 +299,15 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 	return logDet, !math.IsNaN(logDet) && !a.crew.Halt.Stopped()
 }
 
-// solve makes p the solution of P_c = A_c + P_c(ΣP)⁻¹P_c, near enough, from the last P or, where
-// there is none or rounds from it do not end, from that of equal classes: a P that is far too large
-// in some direction takes very many rounds to come back. Where neither ends, p is the best of both
-// and of one round from the last P, which is no worse than that: steps that are short gain little.
+// solve computes the solution p of P_c = A_c + P_c(ΣP)⁻¹P_c, approximately, by rounds from the
+// last P. If there is no last P or the rounds do not converge, it starts from the P of equal
+// classes, because a P that is far too large in some direction takes very many rounds to return.
+// If neither start converges, p is the best of both results and of one round from the last P.
+// That is no worse than the last P, and small steps gain little.
 //
 // Two classes have A_0 = A_1 = A, and P_0 = P_1 = 2A is a solution. The other solutions share the
-// covariance of w_1 − w_0 unequally. Rounds do not change P_1 − P_0, so rounding would add up in it.
+// covariance of w_1 − w_0 unequally. Rounds do not change P_1 − P_0, so rounding would accumulate
+// in it.
 func (a *contrast) solve() bool {
 	if a.k == 2 {
 		half := len(a.p) / 2
@@ -343,15 +353,17 @@ func (a *contrast) solve() bool {
 	return !math.IsInf(least, 1)
 }
 
-// polish searches for a better p by Newton's steps, and reports whether it could.
+// polish searches for a better p by Newton's steps. It returns false if a matrix is not positive
+// definite.
 func (a *contrast) polish() bool {
 	a.try.left = contrastPart * min(a.gap, contrastGoal)
 	return !math.IsInf(a.search(a.try.left), 1)
 }
 
-// divergence returns what p adds to the negative ELBO, twice and up to a constant: Σ_c tr A_cP_c⁻¹
-// + log|P_c|, less log|ΣP|. A round never raises it: the last is concave in the P_c⁻¹, and a round
-// is the argmin of the rest and its tangent. It is +Inf where a P is not positive definite.
+// divergence returns the part of p in the negative ELBO, twice and up to a constant: Σ_c tr
+// A_cP_c⁻¹ + log|P_c|, minus log|ΣP|. A round never raises it, because the last part is concave
+// in the P_c⁻¹, and a round is the argmin of the rest and its tangent. It is +Inf if a P is not
+// positive definite.
 func (a *contrast) divergence() float64 {
 	d := a.x.Cols
 	clear(a.sum)
@@ -374,8 +386,8 @@ func (a *contrast) divergence() float64 {
 	return floats.Sum(a.values) - dense.LogDet(a.sum, d)
 }
 
-// rounds takes so many rounds to the solution from p. It reports whether p then is near enough, and
-// whether it is of use.
+// rounds takes at most the given number of rounds from p to the solution. It reports whether p is
+// close enough, and whether p is usable.
 func (a *contrast) rounds(most int) (done, ok bool) {
 	d, k, scales := a.x.Cols, a.k, make([]float64, a.x.Cols)
 	a.mix.Reset()
@@ -393,7 +405,7 @@ func (a *contrast) rounds(most int) (done, ok bool) {
 				for j := range i + 1 {
 					scale, from, off := scales[i]*scales[j], p[i*d+j], q[i*d+j]-p[i*d+j]
 					x[at], r[at], a.w[at] = from, off, scale
-					if i != j { // which count twice
+					if i != j { // off-diagonal entries count twice
 						a.w[at] *= math.Sqrt2
 					}
 					off *= scale
@@ -419,8 +431,8 @@ func (a *contrast) rounds(most int) (done, ok bool) {
 	return false, true
 }
 
-// unpack stores the symmetric matrices of all classes in dst, whose lower triangles are in x, row
-// by row, and returns it.
+// unpack stores the symmetric matrices of all classes in dst and returns it. Their lower
+// triangles are in x, row by row.
 func (a *contrast) unpack(dst, x []float64) []float64 {
 	d := a.x.Cols
 	for c := range a.k {
@@ -433,7 +445,7 @@ func (a *contrast) unpack(dst, x []float64) []float64 {
 	return dst
 }
 
-// definite reports whether all p are.
+// definite reports whether all p are positive definite.
 func (a *contrast) definite(p []float64) bool {
 	return a.each(func(c int, s *contrastWork) bool {
 		dense.CopyLower(nil, s.half, a.class(p, c), a.x.Cols)
@@ -464,7 +476,7 @@ func (a *contrast) rule() bool {
 	})
 }
 
-// priorLogDet returns prior.
+// priorLogDet returns the log-determinant of the prior precision of the contrasts.
 func (a *contrast) priorLogDet() (sum float64) {
 	d := a.x.Cols
 	if a.gauge == nil {
@@ -482,8 +494,8 @@ func (a *contrast) priorLogDet() (sum float64) {
 	return sum
 }
 
-// restrict replaces r, of all classes, by the solution of (Λ_c + XᵀΓ_cX)w_c = r_c − g_cλ with Σ_c
-// g_cw_c = 0, where g is the gauge. The scratch w is as long.
+// restrict replaces r of all classes by the solution of (Λ_c + XᵀΓ_cX)w_c = r_c − g_cλ with Σ_c
+// g_cw_c = 0, where g is the gauge. The scratch w has the length of r.
 func (t *contrastState) restrict(r, w, gauge []float64, d int) {
 	k := len(r) / d
 	sum := make([]float64, d)
@@ -511,7 +523,7 @@ func (t *contrastState) restrict(r, w, gauge []float64, d int) {
 	copy(r, w)
 }
 
-// gather stores Xᵀu_c of all classes in r, one after the other.
+// gather stores Xᵀu_c of all classes in r, class by class.
 func (a *contrast) gather(r, u []float64) {
 	n, d, k := a.x.Rows, a.x.Cols, a.k
 	if a.x.Sparse == nil {
@@ -574,8 +586,8 @@ func (a *contrast) Accept() {
 	a.moved, a.warm, a.sure = true, true, 0
 }
 
-// use, restart, start, follow, stale, settled, save and resume implement keeper. P is kept, since
-// it is as good as the rounds from the last one made it.
+// use, restart, start, follow, stale, settled, save and resume implement keeper. P is saved,
+// because its accuracy depends on the rounds from the P before it.
 func (a *contrast) use(c term.Crew)            { a.crew = c }
 func (a *contrast) restart()                   { a.moved = false }
 func (a *contrast) start()                     {}
@@ -623,7 +635,8 @@ func (a *contrast) resume(gamma []float64) {
 	a.resumed, a.moved = false, ok && a.lagrange(t)
 }
 
-// lagrange makes that of t the factor of the sum of its gqg, with g the gauge.
+// lagrange computes the factor of Σ_c g_cq_cg_c for t, where g is the gauge. It returns false if
+// there is no factor.
 func (a *contrast) lagrange(t *contrastState) bool {
 	clear(t.lagrange)
 	d := a.x.Cols
@@ -641,9 +654,9 @@ func (a *contrast) lagrange(t *contrastState) bool {
 	return dense.Cholesky(t.lagrange, d)
 }
 
-// ready and decrement implement prover; see contrast_proof.go. The promise is that of the mean,
-// which the aim knows, and what the sites tell of the precisions, or Newton's steps where they have
-// been taken.
+// ready and decrement implement prover; see contrast_proof.go. The predicted gain of the mean
+// comes from the aim. The predicted gain of the precisions comes from their sites, or from
+// Newton's steps if these were taken.
 func (a *contrast) ready() (bool, error) { return true, nil }
 
 func (a *contrast) decrement() float64 {
@@ -664,7 +677,7 @@ var (
 	_ reacher = (*contrast)(nil)
 )
 
-// ContrastAlgebra is a linear model of K scores, by contrast mean field.
+// ContrastAlgebra is the Algebra of a linear softmax model, by contrast mean field.
 //
 // Few rows of many columns are fitted over the span of the rows, because a step costs KD³. In all
 // other directions P_c stays at Λ: there A_c = (1 − 1/K)Λ, and P_c = Λ solves P_c = A_c +
@@ -673,10 +686,11 @@ type ContrastAlgebra struct {
 	Sites
 	mover *contrast
 	whole *LinearModel
-	basis []dense.Double // rows of Q, if mover is over the span: w_c = Λ^−½Qᵀu_c
+	basis []dense.Double // rows of Q if mover is over the span: w_c = Λ^−½Qᵀu_c
 }
 
-// NewContrastAlgebra returns the prior of l, of terms of K latent values and a diagonal prior.
+// NewContrastAlgebra returns the prior of l, which has terms of K latent values and a diagonal
+// prior.
 func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, error) {
 	s, own := &ContrastAlgebra{whole: l}, l
 	if l.Prior.Each == nil && l.Prior.Full == nil && spanPays(l.X.Rows, l.X.Cols) {
@@ -691,9 +705,9 @@ func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, er
 	return s, s.begin(l.Terms, a, workers)
 }
 
-// contrastGoal is the gap, in nats, at which a run without a goal ends: no mean is then further
-// than √(4·10⁻⁶) = 0.002 standard deviations from the optimum. Two classes have the goal of the
-// logit that they are.
+// contrastGoal is the gap, in nats, at which a run without a goal ends. No mean is then more than
+// √(4·10⁻⁶) = 0.002 standard deviations from the optimum. Two classes have the goal of the
+// equivalent logit.
 const contrastGoal = 2e-6
 
 // Evaluate implements Algebra.
@@ -706,11 +720,11 @@ func (s *ContrastAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	return e, err
 }
 
-// Wider implements Algebra: what is proved holds for any covariance of the contrasts.
+// Wider implements Algebra. The gap bound holds for any covariance of the contrasts.
 func (s *ContrastAlgebra) Wider() bool { return true }
 
-// Weights implements Weighted: the means of the weights of all classes, one after the other, of
-// which the sum over classes is 0, and a *gauss.Contrasts.
+// Weights implements Weighted. It returns the means of the weights, class by class, with a sum of
+// 0 over the classes, and a *gauss.Contrasts.
 func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	if err := s.Refresh(); err != nil {
 		return nil, nil, err
@@ -746,8 +760,8 @@ func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	return mean, cov, nil
 }
 
-// leave makes mean the mean of the weights of class c from the mean over the span of the rows, and
-// adds RQᵀ(P_c − I)QRᵀ to p, where RRᵀ = Λ and P_c is the precision over the span.
+// leave computes the mean of the weights of class c from the mean over the span of the rows, and
+// adds RQᵀ(P_c − I)QRᵀ to p. Here RRᵀ = Λ, and P_c is the precision over the span.
 func (s *ContrastAlgebra) leave(mean, p []float64, c int) {
 	a, d, r := s.mover, len(mean), len(s.basis)
 	q, more := make([]float64, r*d), append([]float64(nil), a.class(a.cur.p, c)...)

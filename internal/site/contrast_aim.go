@@ -1,27 +1,30 @@
 package site
 
 import (
-	"github.com/pgsvi/pgsvi/internal/save"
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
 
-// The curvature of a term of K scores is about diag δ − δδᵀ/Σδ, of which the sites have the
-// diagonal, γ_c = δ_c − δ_c²/Σδ. With δ = π a softmax has that at a point.
+// This file finds the next means of a contrast mean field (contrast.go). The curvature of a term
+// of K scores is about diag δ − δδᵀ/Σδ, but the sites have only its diagonal, γ_c = δ_c −
+// δ_c²/Σδ. A softmax has that curvature at a point, with δ = π. Problem.Stride calls aim (see
+// aimer in base.go); contrastGP uses coupling in its own aim.
 
-// coupled stores the δ of the γ of a term in delta, and returns 1/Σδ. With t the part δ/Σδ of the
-// class of the greatest γ, and 1/Σδ = x = t(1 − t)/γ of it, the parts of the others are the lesser
-// roots of γx = q(1 − q), and all add up to 1 where
+// coupled computes δ from the γ of a term, stores it in delta and returns 1/Σδ. Let t be the part
+// δ/Σδ of the class with the greatest γ, so 1/Σδ = x = t(1 − t)/γ for that γ. The parts of the
+// others are the lesser roots of γx = q(1 − q), and all parts add up to 1 if
 //
 //	f(t) = Σ_c q_c/(1 − t) − 1 = t/γ Σ_c 2γ_c/(1 + √(1 − 4γ_cx)) − 1 = 0,
 //
-// over the others. It rises from −1, and its root is found by Newton's steps in a bracket.
+// with sums over the others. The function rises from −1, and Newton's steps in a bracket find its
+// root.
 //
-// Two classes have the same γ to rounding, and every δ with 1/δ_0 + 1/δ_1 = 1/γ has that curvature.
-// Equal elements lose no digits.
+// Two classes have the same γ to rounding, and every δ with 1/δ_0 + 1/δ_1 = 1/γ has that
+// curvature. Equal elements lose no digits.
 func coupled(delta, gamma []float64) (inv float64) {
 	if len(gamma) == 2 && gamma[0]+gamma[1] > coupledZero {
 		both := gamma[0] + gamma[1]
@@ -38,8 +41,9 @@ func coupled(delta, gamma []float64) (inv float64) {
 		clear(delta)
 		return 0
 	}
-	// Where γ of the top is Σ γ of the others, as always of two classes, and to rounding above it,
-	// the curvature is the same for all t near 1, and δ of the top is large.
+	// The curvature is the same for all t near 1, and δ of the top class is large, if the γ of
+	// the top class is the sum of the other γ. That always holds for two classes. Rounding may
+	// put γ even above the sum.
 	lo, hi, t := 0.0, 1-coupledLeast, 0.5
 	for range coupledSteps {
 		x := t * (1 - t) / most
@@ -82,21 +86,21 @@ func coupled(delta, gamma []float64) (inv float64) {
 }
 
 const (
-	coupledLeast = 2.5e-7 // the least 1 − t that is looked for
-	coupledTol   = 1e-9   // of 1 − t
-	coupledSteps = 100    // bisections alone end before
+	coupledLeast = 2.5e-7 // the least 1 − t of the search
+	coupledTol   = 1e-9   // relative to 1 − t
+	coupledSteps = 100    // bisections alone need fewer
 	coupledZero  = 1e-300 // γ up to it counts as zero, because 1/Σδ may overflow
-	coupledRoot  = 1e-12  // bounds the slope where two classes are alike
+	coupledRoot  = 1e-12  // bounds the slope if two classes are alike
 )
 
 // coupling is the curvature of all terms.
 type coupling struct {
 	k     int
 	delta []float64
-	inv   []float64 // 1/Σδ of each
+	inv   []float64 // 1/Σδ of each term
 }
 
-// set makes it that of the precisions gamma of K to a term.
+// set computes the curvature from the precisions gamma, K per term.
 func (h *coupling) set(gamma []float64, k int) {
 	h.k = k
 	h.delta, h.inv = dense.Resize(h.delta, len(gamma)), dense.Resize(h.inv, len(gamma)/k)
@@ -117,7 +121,8 @@ func (h *coupling) times(eta []float64) {
 	}
 }
 
-// Newton's step of the means is solved by conjugate gradients to this part of the residual.
+// Conjugate gradients solve Newton's step of the means to the part aimReduction of the residual,
+// in at most aimSolves iterations.
 const (
 	aimSolves    = 30
 	aimReduction = 1e-3
@@ -127,7 +132,7 @@ const (
 type contrastAim struct {
 	h                            coupling
 	r, step, dir, hdir, pre, eta []float64
-	promise                      float64 // of the step, in nats
+	promise                      float64 // predicted gain of the step, in nats
 	contrastReach
 	before contrastReach // the bound before the last aim
 }
@@ -139,8 +144,8 @@ type contrastReach struct {
 	shorter bool    // shorten has set the reach of the next step
 }
 
-// save writes or reads the bound from which the next aim starts. If the state has an aim, it will be
-// made again after reading, so that is the bound before it.
+// save writes or reads the bound from which the next aim starts. If the state has an aim, that is
+// the bound before the aim, because the aim is computed again after reading.
 func (t *contrastAim) save(c *save.State, aimed bool) {
 	r := &t.contrastReach
 	if aimed && !c.Reading() {
@@ -150,10 +155,11 @@ func (t *contrastAim) save(c *save.State, aimed bool) {
 	c.Bool(&r.shorter)
 }
 
-// The curvatures of classes that are far apart vanish while their gradients do not. Newton's step of
-// the means may then be 10⁸ standard deviations long. Only a tiny part of it gains anything, and
-// the precisions, which go the same part of their way, stay where they are. The reach of the means
-// is therefore reachMore times what was taken of a step, and whole steps let it grow.
+// The curvatures of classes that are far apart vanish while their gradients do not. Newton's step
+// of the means may then be 10⁸ standard deviations long. Only a tiny part of it gains anything,
+// and the precisions, which go the same part of their way, stay where they are. The reach of the
+// means is therefore reachMore times the part taken of the last step, and whole steps let it
+// grow.
 const (
 	reachShort = 0.1 // a step is too long if less than this part of it is taken
 	reachMore  = 2
@@ -171,11 +177,11 @@ func (a *contrast) shorten(p *Problem) bool {
 	return true
 }
 
-// aim implements aimer. The step of the weights, of which the sum over classes is 0, is
+// aim implements aimer. The step of the weights, whose sum over classes is 0, is
 //
 //	argmin_w ½ Σ_c w_cᵀΛw_c + ½(Xw)ᵀH(Xw) − (α̂ − a)ᵀXw,   H = diag δ − δδᵀ/Σδ,
 //
-// by conjugate gradients with what moves solve as preconditioner.
+// by conjugate gradients. The preconditioner is the system that moves solve (contrastState).
 func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 	if !a.moved {
 		return false

@@ -10,13 +10,18 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// contrastGP is the base of K functions with covariance C at the terms, of which contrasts alone
-// count; see contrast. Of these V_c = (C⁻¹ + Γ_c)⁻¹ is as sites have it, and
+// This file fits softmax models whose K latent values are functions with a dense covariance: GPs.
+// contrastGP is the base of the engine for them, and ContrastGP its Algebra. contrast_gp_newton.go
+// takes Newton's steps of the precisions. The softmax GPs of the root package and of package learn
+// use ContrastGP.
+
+// contrastGP is the base of K functions with covariance C at the terms. Only contrasts count; see
+// contrast. For the contrasts V_c = (C⁻¹ + Γ_c)⁻¹ follows from the sites directly, and
 //
 //	log|C|/|V| = Σ_c log|I + CΓ_c| − log|I + C ΣΓ_c/K| + Σγv/K,
 //
-// so that there is nothing to solve. But then the best γ is not the curvature h = E π(1 − π): the
-// gradient of the ELBO in γ_c is
+// so there is nothing to solve. But then the best γ is not the curvature h = E π(1 − π), because
+// the gradient of the ELBO in γ_c is
 //
 //	½[(V_c∘V_c)(h_c − (1 − 1/K)γ_c) + (diag V_S − v_c)/K],   V_S = (C⁻¹ + ΣΓ_c/K)⁻¹.
 type contrastGP struct {
@@ -35,14 +40,14 @@ type contrastGP struct {
 
 	h                coupling
 	r, z, p, q, s, e []float64
-	mean, precision  float64 // what the aim promises of these, in nats
+	mean, precision  float64 // predicted gains of the aim, in nats
 
 	step  gpNewton
 	trend trend
-	sure  float64 // what Newton's step of the precisions promises, in nats; 0 is not known
+	sure  float64 // predicted gain of Newton's step of the precisions, in nats; 0 means unknown
 }
 
-// contrastGPState is what a cover makes.
+// contrastGPState is the result of Cover.
 type contrastGPState struct {
 	v        []float64 // V_c of all classes, full
 	common   []float64 // diag V_S
@@ -50,7 +55,7 @@ type contrastGPState struct {
 	lagrange []float64 // L of Σ_c V_c
 }
 
-// ContrastGPMatrices is how many matrices N×N a contrast mean field of K functions has.
+// ContrastGPMatrices returns how many N×N matrices a contrast mean field of K functions has.
 func ContrastGPMatrices(k int) float64 { return float64(3*k + 11) }
 
 // Prior implements Base.
@@ -103,14 +108,15 @@ func (a *contrastGP) Cover(v, delta []float64) (logDet float64, ok bool) {
 	return logDet, ok && !math.IsNaN(logDet) && !a.crew.Halt.Stopped()
 }
 
-// The factor of Σ_c V_c, which is singular where rows are equal, is one of it with so much of its
-// largest element added to the diagonal, or more.
+// Equal rows make Σ_c V_c singular. Its factor is then the factor of the sum with leastRidge of
+// its largest element added to the diagonal, or more up to mostRidge.
 const (
 	leastRidge = 1e-14
 	mostRidge  = 1e-8
 )
 
-// ridge makes the factor of Σ_c V_c that of one a little larger.
+// ridge factors Σ_c V_c after adding to its diagonal. It returns false if even mostRidge is too
+// little.
 func (t *contrastGPState) ridge(n int) bool {
 	for part := leastRidge; part <= mostRidge; part *= 10 {
 		clear(t.lagrange)
@@ -145,8 +151,8 @@ func (a *contrastGP) times(t *contrastGPState, dst, x []float64) {
 	}
 }
 
-// restrict stores V_c(r_c − λ) of all classes in z, of which the sum over classes is 0, and
-// subtracts that λ from r.
+// restrict stores V_c(r_c − λ) of all classes in z, where λ makes their sum over classes 0, and
+// subtracts λ from r.
 func (a *contrastGP) restrict(t *contrastGPState, z, r []float64) {
 	a.times(t, z, r)
 	sum := make([]float64, a.n)
@@ -167,9 +173,9 @@ func (a *contrastGP) Move(d, delta, u []float64) (square float64) {
 	return floats.Dot(u, d)
 }
 
-// contrasts makes r = (C⁻¹ + Γ)z of all classes C⁻¹z. What the classes have in common is rounding
-// in z, where ΣV_c is nearly singular, and may be large in r: it is taken out of both, as neither
-// is of the contrasts.
+// contrasts completes the r of restrict to C⁻¹z = r − Γz. The common part of all classes is only
+// rounding in z if ΣV_c is nearly singular, and may be large in r. It is removed from both,
+// because neither has a common part.
 func (a *contrastGP) contrasts(z, r, gamma []float64) {
 	for i, x := range z {
 		r[i] -= gamma[i] * x
@@ -210,14 +216,15 @@ func (a *contrastGP) resume(gamma []float64) {
 	}
 	a.resumed = false
 	if _, ok := a.Cover(make([]float64, len(gamma)), gamma); ok {
-		sure := a.sure // which is of this state
+		sure := a.sure // Accept clears it
 		a.Accept()
 		a.sure = sure
 	}
 }
 
-// ready, prove and decrement implement prover: there is no proof, and the promise is that of aim.
-// Where that may be a goal, Newton's step says what the precisions lack.
+// ready, prove and decrement implement prover. There is no proof, and the predicted gain is the
+// gain of aim. If that may meet a goal, Newton's step computes the gain that the precisions still
+// have.
 func (a *contrastGP) ready() (bool, error) { return true, nil }
 
 func (a *contrastGP) prove(within float64) (Proof, error) {
@@ -238,10 +245,10 @@ func (a *contrastGP) decrement() float64 {
 	return math.Inf(1)
 }
 
-// The precisions are aimed at by so many conjugate gradients, and change by a factor of at most
-// e^−gpLess and 1 + gpMore. A precision of at most gpBound of that of the prior, which would be
-// less, is at its bound and left alone: under a wide prior most are, and would promise what they
-// cannot give.
+// The aim of the precisions takes gpPrecisions conjugate gradients, and changes a precision by a
+// factor of at least e^−gpLess and at most 1 + gpMore. A precision of at most gpBound of its
+// prior precision that should decrease is at its bound and stays. Most precisions are at their
+// bound under a wide prior, and would predict a gain that they cannot reach.
 const (
 	gpPrecisions = 3
 	gpLess       = 3
@@ -249,8 +256,8 @@ const (
 	gpBound      = 1e-2
 )
 
-// aim implements aimer. The step of the means is that of contrast.aim, with C⁻¹ in place of Λ; the
-// γ are Newton's, with the Hessian −½(1 − 1/K) V_c∘V_c.
+// aim implements aimer. The step of the means is the step of contrast.aim, with C⁻¹ in place of
+// Λ. The γ are Newton's, with the Hessian −½(1 − 1/K) V_c∘V_c.
 func (a *contrastGP) aim(dst, step, gamma []float64, s *term.State) bool {
 	if !a.moved {
 		return false
@@ -315,7 +322,8 @@ func (a *contrastGP) fine(gamma []float64, s *term.State) bool {
 	return true
 }
 
-// precise stores the γ to aim at of class c in gamma, and adds what they promise.
+// precise stores the γ to aim at of class c in gamma, and adds their predicted gain to
+// a.precision.
 func (a *contrastGP) precise(gamma []float64, s *term.State, c int) {
 	n, k, t := a.n, a.k, &a.cur
 	v, part := t.class(c, n), 1-1/float64(k)
@@ -388,10 +396,10 @@ var (
 	_ finer  = (*contrastGP)(nil)
 )
 
-// ContrastGP is K functions of a dense covariance, by contrast mean field.
+// ContrastGP is the Algebra of K functions with a dense covariance, by contrast mean field.
 type ContrastGP struct{ Sites }
 
-// NewContrastGP returns the prior of terms of K latent values, each of covariance c, both
+// NewContrastGP returns the prior of terms of K latent values, each with covariance c in both
 // triangles.
 func NewContrastGP(t *term.Terms, c []float64, workers term.Crew) (*ContrastGP, error) {
 	s := &ContrastGP{}
@@ -399,17 +407,17 @@ func NewContrastGP(t *term.Terms, c []float64, workers term.Crew) (*ContrastGP, 
 	return s, s.begin(t, a, workers)
 }
 
-// Slopes stores both triangles of W in w, with which
+// Slopes stores both triangles of W in w. The derivative of the negative ELBO is
 //
 //	∂(−ELBO)/∂θ = ½ Σ_ij W_ij ∂C_ij/∂θ
 //
-// at the current sites and means, which is all where these are the best. With V_c as it follows C,
-// B_c = I − Γ_cV_c and Γ̄ = ΣΓ_c/K,
+// at the current sites and means, which is the total derivative if these are optimal. With V_c as
+// a function of C, B_c = I − Γ_cV_c and Γ̄ = ΣΓ_c/K,
 //
 //	W = Σ_c [Γ_cB_cᵀ + B_c(H_c − (1 − 1/K)Γ_c)B_cᵀ − a_ca_cᵀ] − (C + Γ̄⁻¹)⁻¹.
 //
-// It calls class with (C + Γ_c⁻¹)⁻¹ = Γ_cB_cᵀ, of which the lower triangle counts, and a_c of each
-// class. Both are valid for the call. It reports false where the crew has halted or there is no
+// For each class it calls class with the lower triangle of (C + Γ_c⁻¹)⁻¹ = Γ_cB_cᵀ, and with a_c.
+// Both are valid only during the call. It returns false if the crew has halted or a matrix has no
 // factor.
 func (s *ContrastGP) Slopes(w []float64, class func(w, a []float64)) bool {
 	a := s.on.(*contrastGP)
@@ -468,11 +476,11 @@ func (s *ContrastGP) Slopes(w []float64, class func(w, a []float64)) bool {
 	return true
 }
 
-// Covariance returns that of the prior, both triangles.
+// Covariance returns the prior covariance, both triangles.
 func (s *ContrastGP) Covariance() []float64 { return s.on.(*contrastGP).c }
 
-// The gap at which the precisions are good enough, in nats a row and at least: V∘V is nearly
-// singular, and what it hides takes many passes.
+// The gap at which the precisions are good enough is contrastGPGoalRow nats per row, but at least
+// contrastGPGoal nats. V∘V is nearly singular, and its flat directions take many passes.
 const (
 	contrastGPGoalRow = 3e-5
 	contrastGPGoal    = 1e-3

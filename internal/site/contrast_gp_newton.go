@@ -9,29 +9,31 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// gpNewton is Newton's step of all log γ_c of a contrastGP, by conjugate gradients inside a radius.
-// With D_c = h_c − (1 − 1/K)γ_c the gradient of twice the ELBO in γ_c and minus its curvature are
+// gpNewton is Newton's step of all log γ_c of a contrastGP, by conjugate gradients inside a
+// radius. contrastGP calls newton when the steps of its aim predict a gain near a goal, or fail
+// to raise the ELBO (see finer in base.go). With D_c = h_c − (1 − 1/K)γ_c, the gradient of twice
+// the ELBO in γ_c, and minus its curvature, are
 //
 //	r_c = (V_c∘V_c)D_c + (diag V_S − v_c)/K,
 //	x ↦ [(1 − 2/K) V_c∘V_c + 2 V_c∘(V_cD_cV_c)]x_c + (V_S∘V_S) Σx/K².
 //
-// Numbers of classes follow each other here, n of each.
+// Vectors hold the n numbers of the first class, then of the second class, and so on.
 type gpNewton struct {
-	own, common      []float64 // these matrices, of each class and of all
+	own, common      []float64 // the two matrices of the curvature, of each class and of all
 	gamma, slope     []float64 // γ and γr
-	scale            []float64 // about the diagonal of the curvature
+	scale            []float64 // approximate diagonal of the curvature
 	r, z, p, q, x, y []float64
 }
 
 const (
 	gpSolves = 60
-	gpReduce = 1e-3 // of the residual
-	gpRadius = 1    // √nats, as far as the diagonal tells
-	gpMost   = 3    // a change of log γ
+	gpReduce = 1e-3 // relative residual
+	gpRadius = 1    // √nats, in the metric of the diagonal
+	gpMost   = 3    // greatest change of log γ
 )
 
-// newton makes step.y the change of log γ, and returns how many nats it promises. It reports false
-// where there is none.
+// newton stores the change of log γ in step.y, and returns its predicted gain in nats. It returns
+// false if there is no such step.
 func (a *contrastGP) newton(s *term.State) (promise float64, ok bool) {
 	w, size := &a.step, a.n*a.k
 	dense.ResizeAll(size, &w.gamma, &w.slope, &w.scale, &w.r, &w.z, &w.p, &w.q, &w.x, &w.y)
@@ -70,7 +72,7 @@ func (a *contrastGP) newton(s *term.State) (promise float64, ok bool) {
 		floats.Add(w.p, w.z)
 		rho = next
 	}
-	// As a whole: what makes up for another is not left alone.
+	// The step is scaled as a whole, because its parts compensate for each other.
 	if most := floats.Norm(w.y, math.Inf(1)); most > gpMost {
 		floats.Scale(gpMost/most, w.y)
 	}
@@ -79,7 +81,7 @@ func (a *contrastGP) newton(s *term.State) (promise float64, ok bool) {
 	return promise, !a.crew.Halt.Stopped()
 }
 
-// curvatures makes the matrices of the current state, and the gradient.
+// curvatures computes the matrices of the current state, and the gradient.
 func (a *contrastGP) curvatures(s *term.State) bool {
 	n, k, t, w := a.n, a.k, &a.cur, &a.step
 	dense.ResizeAll(n*n, &w.common)

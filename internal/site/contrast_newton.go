@@ -8,46 +8,51 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// contrastNewton takes Newton's steps of the P_c of a contrast mean field for given A_c, inside a
-// radius (Steihaug, 1983). Rounds creep where a class counts in some directions only: the size of a
-// round then says nothing of the distance to the solution. With R = (ΣP)⁻¹ the negative ELBO has
-// the gradient ½ρ_c in P_c⁻¹ and, for a change of it by −P_c⁻¹X_cP_c⁻¹, the curvature ½(1 − J):
+// contrastNewton takes Newton's steps of the P_c of a contrast mean field (contrast.go) for given
+// A_c, inside a radius (Steihaug, 1983). The cheaper rounds of contrast.go converge slowly if a
+// class counts only in some directions, and the size of a round is then no measure of the
+// distance to the solution. Newton's steps follow the rounds in that case (polish), and settle
+// uses them to check the precisions (contrast_proof.go). With R = (ΣP)⁻¹ the negative ELBO has
+// the gradient ½ρ_c in P_c⁻¹ and, for a change of P_c⁻¹ by −P_c⁻¹X_cP_c⁻¹, the curvature ½(1 −
+// J):
 //
 //	ρ_c = A_c + P_cRP_c − P_c,   (JX)_c = X_cRP_c + P_cRX_c − P_cR(ΣX)RP_c.
 //
-// Here all is in units of P_c = L_cL_cᵀ, where J is symmetric. P_c⁻¹ becomes L_c⁻ᵀ(1 − X_c)L_c⁻¹.
+// All matrices are in units of P_c = L_cL_cᵀ, which make J symmetric. P_c⁻¹ becomes L_c⁻ᵀ(1 −
+// X_c)L_c⁻¹.
 type contrastNewton struct {
 	l, b, u  []float64 // L_c, L_cᵀRL_c and RL_c
-	r, p     []float64 // residual and direction of conjugate gradients; others are in z and next
+	r, p     []float64 // residual and direction of the solver; z and next hold the rest
 	last     []float64 // P before the step
 	flattest float64   // the least curvature that the last step met
-	left     int       // solves that the descent may still take
+	left     int       // solves left for the descent
 }
 
 const (
-	descentMost     = 50   // steps,
-	descentSolves   = 60   // and solves of each,
-	descentReduce   = 1e-4 // to this part of the residual
+	descentMost     = 50   // steps
+	descentSolves   = 60   // solves per step
+	descentReduce   = 1e-4 // relative residual of a solve
 	descentRadius   = 0.5
-	descentWidest   = 0.95  // P may then grow by a factor of 20
-	descentLeast    = 1e-6  // radius, below which rounding is what hides a gain
-	descentRise     = 0.1   // of what a step promises, and
-	descentFaithful = 0.75  // what lets the radius grow
-	descentFlat     = 1e-13 // curvatures up to it are rounding
+	descentWidest   = 0.95  // lets P grow by a factor of 20
+	descentLeast    = 1e-6  // radius below which rounding hides a gain
+	descentRise     = 0.1   // least part of the predicted gain
+	descentFaithful = 0.75  // part of the predicted gain from which the radius grows
+	descentFlat     = 1e-13 // greatest curvature that may be rounding
 
 	// A solve costs about 10KD³ operations. A descent takes at most descentWork/KD³ solves, which
-	// is up to 10 s of a core, but descentCalls at least, which cost as much as a few passes.
+	// is up to 10 s of a core. It may always take descentCalls solves, which cost as much as a
+	// few passes.
 	descentWork  = 3e9
 	descentCalls = 50
 
-	// descentApart tells classes apart that are alike: where these are at a saddle, their gradients
-	// have no part in its direction.
+	// descentApart separates classes that are alike. At a saddle between such classes the
+	// gradient has no part in the direction that separates them.
 	descentApart = 1e-4
 )
 
-// descend takes such steps of p from where it is, for the A_c in grams, until one promises at most
-// tol nats or the work is over. It returns the gain in nats, plus the promise of the last step.
-// It is +Inf where a matrix is not positive definite.
+// descend takes such steps from the current p, for the A_c in grams, until a step predicts a gain
+// of at most tol nats or the work is used up. It returns the gain in nats plus the predicted gain
+// of the last step. It returns +Inf if a matrix is not positive definite.
 func (a *contrast) descend(tol float64) (gain float64) {
 	w := &a.newton
 	w.last = dense.Resize(w.last, len(a.p))
@@ -89,10 +94,11 @@ func descentLimit(k, d int) int {
 	return int(max(descentCalls, min(descentMost*descentSolves, descentWork/size)))
 }
 
-// search descends from p and, where that ends in a flat valley, from that of equal classes, and
-// makes p the better of both: where classes never occur there are several solutions. It returns
-// the gain, as descend does. The steps alone do not show every valley: at a saddle between
-// classes that are alike the gradient has no part in the flat direction, so that they never meet it.
+// search descends from p and, if that ends in a flat valley, also from the p of equal classes. It
+// keeps the better p of the two, because several solutions exist if some classes never occur. It
+// returns the gain, as descend does. The steps alone do not find every valley: at a saddle
+// between classes that are alike the gradient has no part in the flat direction, so they never
+// meet it.
 func (a *contrast) search(tol float64) float64 {
 	value := a.divergence()
 	gain := a.descend(tol)
@@ -111,12 +117,12 @@ func (a *contrast) search(tol float64) float64 {
 	return gain
 }
 
-// flat reports whether p, the precisions of all classes, is in a valley whose curvature is at most
-// contrastFlat in units of the greatest. Let q_c = uᵀP_cu/uᵀ(ΣP)u be the shares of the classes in a
-// direction u. A change of the precisions along u has the curvature I − 2 diag q + qqᵀ. The function
-// computes its least eigenvalue for the two greatest shares. It looks at one direction per
-// class, in which the share of that class is about the greatest. Two classes share every direction
-// equally, and their solution is known.
+// flat reports whether p, the precisions of all classes, is in a valley whose curvature is at
+// most contrastFlat in units of the greatest curvature. Let q_c = uᵀP_cu/uᵀ(ΣP)u be the shares of
+// the classes in a direction u. A change of the precisions along u has the curvature I − 2 diag q
+// + qqᵀ. The function computes its least eigenvalue for the two greatest shares. It tries one
+// direction per class, in which the share of that class is about the greatest. Two classes share
+// every direction equally, and their solution is known.
 func (a *contrast) flat(p []float64) bool {
 	d, k := a.x.Cols, a.k
 	if k == 2 {
@@ -184,14 +190,14 @@ func quad(u, pu, p []float64) float64 {
 // flatTurns is the number of power iterations to the direction of the greatest share of a class.
 const flatTurns = 10
 
-// Another solution has to be better by so many nats, and is looked for where a curvature, of which
-// the greatest are 1, is no greater than contrastFlat.
+// Another solution must be better by contrastApart nats. The search for it begins if a curvature
+// is at most contrastFlat, where the greatest curvatures are 1.
 const (
 	contrastApart = 1e-7
 	contrastFlat  = 0.05
 )
 
-// whiten makes the units of p, and r the gradient ρ in these.
+// whiten computes the units L_c of p, and the gradient ρ in these units in r.
 func (a *contrast) whiten() bool {
 	d, k, w := a.x.Cols, a.k, &a.newton
 	dense.ResizeAll(len(a.p), &w.l, &w.b, &w.u, &w.r, &w.p)
@@ -229,8 +235,8 @@ func (a *contrast) whiten() bool {
 	})
 }
 
-// newtonStep makes z the step X of norm at most radius, and returns how many nats that promises and
-// its norm.
+// newtonStep stores the step X of norm at most radius in z, and returns its predicted gain in
+// nats and its norm.
 func (a *contrast) newtonStep(radius float64) (promise, size float64) {
 	w, x, q := &a.newton, a.z, a.next
 	clear(x)
@@ -246,7 +252,7 @@ func (a *contrast) newtonStep(radius float64) (promise, size float64) {
 		curve, pp := floats.Dot(w.p, q), floats.Dot(w.p, w.p)
 		w.flattest = min(w.flattest, curve/pp)
 		length := rho / curve
-		// To the edge, where ‖x + lp‖ is the radius.
+		// edge is the length l at which ‖x + lp‖ is the radius.
 		xp, room := floats.Dot(x, w.p), max(0, radius*radius-size*size)
 		edge := room / (xp + math.Sqrt(xp*xp+pp*room))
 		if !(curve > descentFlat*pp) || length >= edge {
@@ -296,7 +302,7 @@ func (a *contrast) curve(q, x []float64) bool {
 	})
 }
 
-// retract makes p that after the step X: (L⁻ᵀ(1 − X)L⁻¹)⁻¹.
+// retract replaces p by p after the step X: (L⁻ᵀ(1 − X)L⁻¹)⁻¹.
 func (a *contrast) retract(c int, s *contrastWork) bool {
 	d, x, of := a.x.Cols, a.class(a.z, c), dense.General
 	for i := range d {
@@ -320,7 +326,8 @@ func (a *contrast) retract(c int, s *contrastWork) bool {
 	return true
 }
 
-// precisions returns how many nats the best P for the targets has above that of the current state.
+// precisions returns the gain, in nats, of the best P for the targets over the P of the current
+// state.
 func (a *contrast) precisions(tol float64) float64 {
 	d, s := a.x.Cols, &a.of.Batch.Cur
 	copy(a.p, a.cur.p)

@@ -12,8 +12,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// precisionsOf returns a contrast with random A_c: I/10, and in some directions up to 1e4 more, of
-// classes that differ in most of them.
+// precisionsOf returns a contrast with random A_c: I/10, plus up to 1e4 in some directions, most
+// of them different for each class.
 func precisionsOf(rng *rand.Rand, k, d int) *contrast {
 	a := newContrast(classProblem(rng, 1, d, k))
 	dense.ResizeAll(k*d*d, &a.grams, &a.p, &a.next, &a.z, &a.try.p)
@@ -39,8 +39,9 @@ func precisionsOf(rng *rand.Rand, k, d int) *contrast {
 	return a
 }
 
-// Newton's steps end where no more is promised, and not above many rounds. Rounds alone fall short
-// of that by far more than the size of the last one.
+// TestContrastDescend checks that Newton's steps end when they predict no further gain, and not
+// above the result of many rounds. Rounds alone must fall short of that result by far more than
+// the size of the last round.
 func TestContrastDescend(t *testing.T) {
 	short := 0
 	for seed := range uint64(60) {
@@ -78,8 +79,8 @@ func TestContrastDescend(t *testing.T) {
 	}
 }
 
-// TestContrastDescentLimit checks that small problems may take all solves of a descent, and that the
-// work of large ones is bounded.
+// TestContrastDescentLimit checks that a small problem may take all solves of a descent, and that
+// the work of a large problem is bounded.
 func TestContrastDescentLimit(t *testing.T) {
 	if got := descentLimit(10, 30); got != descentMost*descentSolves {
 		t.Errorf("%d solves of 30 weights", got)
@@ -107,8 +108,8 @@ func (c *lateContext) Err() error {
 	return context.Canceled
 }
 
-// TestContrastSearchCanceled cancels a search at many places. The search must then end within a few
-// operations on one class, because each operation asks the context.
+// TestContrastSearchCanceled cancels a search at many places. The search must then end within a
+// few operations on one class, because each operation checks the context.
 func TestContrastSearchCanceled(t *testing.T) {
 	for _, left := range []int{0, 1, 7, 30, 100, 300, 1000} {
 		a := precisionsOf(rand.New(rand.NewPCG(3, 1)), 6, 4)
@@ -122,7 +123,8 @@ func TestContrastSearchCanceled(t *testing.T) {
 	}
 }
 
-// What a step is said to gain is its value to second order.
+// TestContrastNewtonModel checks that the predicted gain of a step matches the second-order
+// expansion.
 func TestContrastNewtonModel(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -172,7 +174,8 @@ func TestContrastNewtonModel(t *testing.T) {
 	}
 }
 
-// Newton's step of a GP of classes promises about what is left near the optimum.
+// TestContrastGPPromise checks that Newton's step of a softmax GP predicts about the remaining
+// gap near the optimum.
 func TestContrastGPPromise(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -209,8 +212,8 @@ func TestContrastGPPromise(t *testing.T) {
 	}
 }
 
-// What is left of a geometric series is known from nine of its sums, and nothing is said of one
-// that falls quickly or of too few.
+// TestTrend checks that nine states determine the gap of a geometric series. A series that falls
+// quickly, or fewer states, must give 0.
 func TestTrend(t *testing.T) {
 	for _, c := range []struct{ ratio, part float64 }{{0.9, 1}, {0.7, 1}, {0.5, 0}, {0.1, 0}} {
 		var x trend

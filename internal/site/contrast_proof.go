@@ -10,49 +10,53 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// A contrast mean field has no proof of its own optimum: its best P is not known to be the only
-// one. But it is a Gaussian of the contrasts, and for one of any covariance V the expectations are
-// convex in the mean and in B, V′ = LB²Lᵀ, LLᵀ = V. With the curvature of a term, H = E[diag π −
-// ππᵀ], with Γ = ΣX_nᵀH_nX_n and δ = Λμ − ΣX_nᵀα̂_n, no Gaussian has an ELBO of more nats above q
-// than
+// This file proves gap bounds for linear softmax models. A contrast mean field (contrast.go) has
+// no proof of its own optimum, because its best P is not known to be the only one. But it is a
+// Gaussian of the contrasts, and for a Gaussian of any covariance V the expectations are convex
+// in the mean and in B, where V′ = LB²Lᵀ and LLᵀ = V. With the curvature of a term, H = E[diag π
+// − ππᵀ], with Γ = ΣX_nᵀH_nX_n and δ = Λμ − ΣX_nᵀα̂_n, no Gaussian has an ELBO of more nats above
+// q than
 //
 //	½δᵀΛ⁻¹δ + tr (Λ + Γ)V − (K − 1)D − log|(Λ + Γ)V|
 //	  = ½δᵀΛ⁻¹δ + log|C|/|V| + Σ (h_nc − γ_nc)v_nc − log|Λ + Γ| + K log|Λ|,
 //
-// where h is the diagonal of H and the last determinants are of all KD weights. At the optimum of
-// the mean field that is about twice what it loses by its independent classes.
+// where h is the diagonal of H and the last determinants are over all KD weights. At the optimum
+// of the mean field the bound is about twice the loss by its independent classes. Sites.Evaluate
+// calls prove (see prover in base.go).
 
 const (
-	// contrastProof is the gap, in nats, from which on the bound is proved: again where the gap has
-	// fallen by contrastProofFall, until the bound is that of the family. A proof takes the time of
-	// several passes, and most of the first ones would be repeated.
+	// contrastProof is the gap, in nats, below which the bound is proved. It is proved again
+	// whenever the gap has fallen by contrastProofFall, until the rest of the bound is the loss
+	// of the family (contrastProofPart). A proof takes the time of several passes, and most early
+	// proofs would be repeated.
 	contrastProof     = 1e-3
 	contrastProofFall = 0.05
 	contrastProofPart = 0.01
 
-	// contrastValley is the gap, in nats, from which on Newton's steps first check what the sites
-	// tell of the precisions if these are in a flat valley. Elsewhere they do so from contrastProof.
+	// contrastValley is the gap, in nats, below which Newton's steps first check the predicted
+	// gain of the precisions, if these are in a flat valley. Otherwise they do so below
+	// contrastProof.
 	contrastValley = 0.1
 
-	// contrastSharp is how many times what the sites and the last round tell of the precisions they
-	// may lack before rounds are no longer trusted.
+	// contrastSharp is the ratio of the gain found by Newton's steps to the estimate of the gap
+	// without it. Above that ratio rounds are no longer trusted.
 	contrastSharp = 10
 
-	// A proof takes (KD)²(N + KD)/2 operations and as many numbers as a matrix of KD rows. There is
-	// none for more weights.
+	// A proof takes (KD)²(N + KD)/2 operations and as much memory as a matrix of KD rows. More
+	// than contrastProofMost weights have no proof.
 	contrastProofMost = 3000
 
-	// contrastProofRows is how many rows are looked at together.
+	// contrastProofRows is the number of rows that are read together.
 	contrastProofRows = 512
 
 	// curvatureErr bounds the errors of the first and second derivatives of expectations, a
-	// hundredfold of what their quadrature is made for. The sums of rows of H are a check.
+	// hundred times the tolerance of their quadrature. The sums of rows of H are a check.
 	curvatureErr  = 1e-9
 	curvatureSafe = 10
 )
 
-// contrastProofSize returns how many numbers the proof of K classes of d weights keeps, besides
-// some a row.
+// contrastProofSize returns how many numbers the proof of K classes of d weights keeps, apart
+// from a few numbers per row.
 func contrastProofSize(k, d int) float64 {
 	kd, pairs := float64(k)*float64(d), float64(k)*float64(k+1)/2
 	if kd > contrastProofMost {
@@ -92,8 +96,8 @@ func (a *contrast) prove(within float64) (Proof, error) {
 	return p, nil
 }
 
-// settle returns the gap. Where that may be a goal, and at first, Newton's steps say what the
-// precisions lack.
+// settle returns the gap. If the gap may meet a goal, and the first time, Newton's steps compute
+// the gain that the precisions still have.
 func (a *contrast) settle(within float64) (gap float64) {
 	a.sure = 0
 	gap = a.decrement()
@@ -108,7 +112,8 @@ func (a *contrast) settle(within float64) (gap float64) {
 	return a.decrement()
 }
 
-// loss returns what the mean and the covariance add to the bound, of the current state.
+// loss returns the parts of the bound of the current state that belong to the mean and to the
+// covariance.
 func (a *contrast) loss() (mean, rest float64, ok bool) {
 	d, k, s := a.x.Cols, a.k, &a.of.Batch.Cur
 	kd := k * d
@@ -134,7 +139,7 @@ func (a *contrast) loss() (mean, rest float64, ok bool) {
 		rest += (diag[i] - s.Gamma[i]) * v
 		magnitude += (diag[i] + s.Gamma[i]) * v
 	}
-	// What the errors of derivatives make of both: of H by x_nᵀΛ⁻¹x_n, at most.
+	// The errors of derivatives enter both parts: the error of H at most by x_nᵀΛ⁻¹x_n.
 	reach, own := make([]float64, a.x.Rows), make([]float64, a.x.Rows)
 	for c := range k {
 		if c == 0 || a.gauge != nil {

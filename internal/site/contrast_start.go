@@ -9,9 +9,14 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// A search for the mode takes so many steps, remembers some, and halves each so often until it
-// rises by a part of what its slope promises. It ends after a step of little gain, as a part of all
-// that was gained: the mode is only a start.
+// This file starts a linear softmax model at the mode of its means. L-BFGS finds the mode without
+// covariances, so the first step costs far less than a step from the prior. Problem.departMany
+// calls mode (see moder in base.go).
+//
+// A search takes at most pointSteps steps and remembers pointMemory of them. A step is halved up
+// to pointHalves times, until the log posterior rises by the part pointRise of its first-order
+// prediction. The search ends when a step gains less than the part pointEnough of the whole gain,
+// because the mode is only a start.
 const (
 	pointSteps  = 60
 	pointMemory = 10
@@ -20,8 +25,9 @@ const (
 	pointEnough = 1e-3
 )
 
-// mode implements moder, by L-BFGS: the argmin of ½ Σ_c w_cᵀΛw_c − Σ log p(y_n|Xw). Its coordinates
-// are u_c = Lᵀw_c with LLᵀ = Λ + ½XᵀX, which is at least the Hessian of a class (Böhning, 1992).
+// mode implements moder by L-BFGS. It finds the argmin of ½ Σ_c w_cᵀΛw_c − Σ log p(y_n|Xw). Its
+// coordinates are u_c = Lᵀw_c with LLᵀ = Λ + ½XᵀX, which is an upper bound on the Hessian of a
+// class (Böhning, 1992).
 func (a *contrast) mode(s *term.State, expect func(s *term.State) bool) {
 	d, k := a.x.Cols, a.k
 	l, half, w := make([]float64, d*d), make([]float64, a.x.Rows), make([]float64, k*d)
@@ -37,8 +43,7 @@ func (a *contrast) mode(s *term.State, expect func(s *term.State) bool) {
 	if !dense.Cholesky(l, d) {
 		return
 	}
-	// look makes s the state at u, and returns the value and stores the gradient, both to be
-	// maximised.
+	// look moves s to u, returns the log posterior there and stores its gradient.
 	look := func(grad, u []float64) (value float64, ok bool) {
 		copy(w, u)
 		dense.Trsm(blas.Right, blas.NoTrans, 1, dense.LowerTriangle(l, d), dense.General(w, k, d))

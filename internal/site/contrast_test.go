@@ -18,7 +18,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// softmax is the likelihood of classes.
+// softmax is the softmax likelihood.
 type softmax struct{ poisson }
 
 func (softmax) Identify(d *save.Digest) {}
@@ -63,9 +63,9 @@ func classProblem(rng *rand.Rand, n, d, k int) *LinearModel {
 	}
 }
 
-// bestClasses returns the greatest ELBO of a Gaussian of three classes of one weight, of any
-// covariance: with z of two orthonormal contrasts, V⁻¹ = λI + ΣxxB'HB and Newton's step of the
-// mean, by a product of Gauss–Hermite rules.
+// bestClasses returns the greatest ELBO of a Gaussian of three classes of one weight, with any
+// covariance. It uses z of two orthonormal contrasts, V⁻¹ = λI + ΣxxB'HB and Newton's steps of
+// the mean, with a product of Gauss–Hermite rules.
 func bestClasses(l *LinearModel) float64 {
 	b := [3][2]float64{{1 / math.Sqrt2, 1 / math.Sqrt(6)}, {-1 / math.Sqrt2, 1 / math.Sqrt(6)},
 		{0, -2 / math.Sqrt(6)}}
@@ -125,8 +125,9 @@ func bestClasses(l *LinearModel) float64 {
 	return best
 }
 
-// No Gaussian of any covariance has an ELBO above the bound, wherever q is. Of two classes the mean
-// field is all of them, and of three with one weight bestClasses finds the best.
+// TestContrastProof checks that no Gaussian of any covariance has an ELBO above the gap bound, at
+// any q. With two classes the mean field contains all Gaussians. With three classes and one
+// weight bestClasses finds the best one.
 func TestContrastProof(t *testing.T) {
 	problems := testkit.Longer(50, testkit.Shorter(20, 4))
 	states := testkit.Shorter(200, 120)
@@ -185,13 +186,13 @@ func TestContrastProof(t *testing.T) {
 			}
 		}
 	}
-	if near*4 < problems*states { // else it says nothing
+	if near*4 < problems*states { // the test would check too little
 		t.Errorf("only %d of %d bounds are within a factor of 4", near, problems*states)
 	}
 }
 
-// Far from the optimum expectations are coarse, and at the end they are not: with the ELBO and the
-// promise of a run of fine ones.
+// TestContrastCoarse checks that expectations are coarse far from the optimum but not at the end,
+// where the ELBO and the predicted gain must match a run with fine expectations.
 func TestContrastCoarse(t *testing.T) {
 	l := classProblem(rand.New(rand.NewPCG(3, 1)), 300, 4, 4)
 	s, err := NewContrastAlgebra(l, term.Crew{})
@@ -219,7 +220,8 @@ func TestContrastCoarse(t *testing.T) {
 	}
 }
 
-// The curvature has the precisions as its diagonal, and all δ add up to what is returned.
+// TestCoupled checks that the curvature has the precisions as its diagonal, and that coupled
+// returns the inverse sum of all δ.
 func TestCoupled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 5000 {
@@ -259,7 +261,7 @@ func TestCoupled(t *testing.T) {
 	}
 }
 
-// The mode has no slope, and a value above that of the base.
+// TestContrastMode checks that the mode has no slope, and a value above the value of the base.
 func TestContrastMode(t *testing.T) {
 	l := classProblem(rand.New(rand.NewPCG(5, 1)), 200, 4, 4)
 	l.Terms.Weight = make([]float64, 200)
@@ -274,7 +276,7 @@ func TestContrastMode(t *testing.T) {
 	x.CopyFrom(&s.Cur)
 	clear(x.V)
 	looks := 0
-	value := func() float64 { // with the weights that the means tell: x is of full rank
+	value := func() float64 { // with the weights of the means: x is of full rank
 		sum := 0.0
 		for _, e := range x.E {
 			sum += e
@@ -318,8 +320,8 @@ func TestContrastMode(t *testing.T) {
 	}
 }
 
-// A round to the precisions of classes never raises what they add to the divergence, wherever it
-// begins.
+// TestContrastRounds checks that a round to the precisions of classes never raises their part of
+// the divergence, from any start.
 func TestContrastRounds(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -371,7 +373,8 @@ func (l canceling) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value,
 	return l.softmax.ExpectSeveral(y, tol, m, v, d1, d2)
 }
 
-// A row of many classes takes so long that a canceled step ends before the next row.
+// TestContrastCanceled checks that a canceled step ends before the next row, because a row of many
+// classes takes long.
 func TestContrastCanceled(t *testing.T) {
 	l := classProblem(rand.New(rand.NewPCG(1, 9)), 20, 2, 300)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -387,8 +390,8 @@ func TestContrastCanceled(t *testing.T) {
 	}
 }
 
-// Two classes share the covariance of their difference equally, also after many steps and where
-// they begin apart: P = 2A, in which rounding does not add up.
+// TestContrastTwo checks that two classes share the covariance of their difference equally, also
+// after many steps and from unequal starts. P = 2A holds without accumulating rounding.
 func TestContrastTwo(t *testing.T) {
 	l := classProblem(rand.New(rand.NewPCG(4, 2)), 20, 3, 2)
 	for i := range l.X.Rows {
@@ -420,9 +423,9 @@ func TestContrastTwo(t *testing.T) {
 	}
 }
 
-// TestContrastFlat checks valleys of the precisions of three classes. Equal shares of each direction
-// leave a curvature of 1/3, and directions that belong to one class or to two leave next to none. A
-// gradient of zero shows neither.
+// TestContrastFlat checks valleys of the precisions of three classes. Equal shares of each
+// direction leave a curvature of 1/3. Directions that belong to one class or to two classes leave
+// almost none. A zero gradient shows neither.
 func TestContrastFlat(t *testing.T) {
 	s, err := NewContrastAlgebra(classProblem(rand.New(rand.NewPCG(1, 3)), 9, 3, 3), term.Crew{})
 	if err != nil {
@@ -432,7 +435,7 @@ func TestContrastFlat(t *testing.T) {
 	a.sum = make([]float64, 9)
 	units := []float64{1, 1e6, 1e-6}
 	for _, c := range []struct {
-		shares [3]float64 // of one direction; the others are shared equally
+		shares [3]float64 // for one direction; all classes share the others equally
 		flat   bool
 	}{
 		{[3]float64{1, 1, 1}, false},

@@ -2,18 +2,20 @@ package site
 
 import "github.com/pgsvi/pgsvi/internal/save"
 
-// trend is what the last gains of a run say of those to come. Where it creeps, a promise of the
-// next step is far less than what is left.
+// trend estimates the gap of a softmax model from its last gains. If steps become slow, the
+// predicted gain of the next step is far below the gap. contrast and contrastGP take the greater
+// estimate in Evaluate.
 type trend struct{ past [2*trendSteps + 1]float64 }
 
 const (
 	trendSteps = 4
-	trendQuick = 0.125 // of the gains before
+	trendQuick = 0.125 // relative to the gains before
 )
 
-// left returns how many nats are left after a state of that ELBO, as a geometric series of the
-// gains of so many states after so many says: 0 where there are not enough of them, or gains become
-// less so quickly that a promise says more. A gain that has not halved is taken to come once more.
+// left records the ELBO of a new state and estimates its gap, in nats. It treats the gains of the
+// last trendSteps states and of the trendSteps states before as a geometric series. It returns 0
+// if there are not enough states, or if gains shrink so quickly that the predicted gain is a
+// better estimate. Gains that did not halve are expected once more.
 func (t *trend) left(elbo float64) float64 {
 	p := &t.past
 	if elbo != p[2*trendSteps] {
@@ -30,6 +32,7 @@ func (t *trend) left(elbo float64) float64 {
 	return now * now / (before - now)
 }
 
+// state writes or reads t.
 func (t *trend) state(c *save.State) {
 	for i := range t.past {
 		c.Float(&t.past[i])

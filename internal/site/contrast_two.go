@@ -7,19 +7,21 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Two classes of one prior are the logit of the difference z = η_1 − η_0, with half of the prior
-// precision. Some kinds of steps need one latent value and cannot be taken in two scores. Weights of
-// rows that differ by factors of 10⁸, or columns under a wide prior, therefore leave the scores far
-// from the optimum. This file solves the logit and returns to the scores.
+// This file frees a softmax model of two classes that is stuck. Two classes with one prior are
+// the logit of the difference z = η_1 − η_0, with half of the prior precision. Some kinds of
+// steps need one latent value and cannot be taken in two scores. Weights of rows that differ by
+// factors of 10⁸, or columns under a wide prior, therefore leave the scores far from the optimum.
+// ContrastAlgebra.Ascend solves the logit and returns to the scores.
 
 const (
-	logitPasses = 8    // between two attempts while steps are slow
-	logitGain   = 1e-3 // a run is stuck if its step gains less than this part of its promise
+	logitPasses = 8    // passes between two attempts while steps are slow
+	logitGain   = 1e-3 // a run is stuck if its step gains less than this part of its predicted gain
 )
 
-// difference is the Likelihood of z of a Several of two latent values.
+// difference is the likelihood of z for a term.Several of two latent values.
 type difference struct{ term.Several }
 
+// Expect implements term.Likelihood.
 func (l difference) Expect(y, m, v float64) term.Expectation {
 	var d1, d2 [2]float64
 	value, err := l.ExpectSeveral(y, 0, []float64{-m / 2, m / 2}, []float64{v / 2, v / 2}, d1[:],
@@ -27,10 +29,11 @@ func (l difference) Expect(y, m, v float64) term.Expectation {
 	return term.Expectation{Value: value, D1: 0.5 * (d1[1] - d1[0]), D2: d2[1], Err: err}
 }
 
+// LogProb implements term.Likelihood.
 func (l difference) LogProb(y, eta float64) float64 { return l.Expect(y, eta, 0).Value }
 
-// Ascend implements Algebra. It tries the solution of the logit if the last step of two classes
-// gained next to nothing of its promise, or if steps are slow.
+// Ascend implements Algebra. With two classes it tries the solution of the logit if the last step
+// gained almost nothing of its predicted gain, or if steps are slow.
 func (s *ContrastAlgebra) Ascend() (passes int, err error) {
 	a, t := s.mover, s.Terms
 	if a.k != 2 || a.gauge != nil || t.Extra != nil || t.Blur != nil {
@@ -53,8 +56,8 @@ func (s *ContrastAlgebra) Ascend() (passes int, err error) {
 	return passes, err
 }
 
-// logit goes to the sites of the best logit and reports whether it did, which raises the ELBO. The
-// state stays the same otherwise, and after an error, which comes from the crew.
+// logit moves to the sites of the best logit and returns true if that raises the ELBO. Otherwise
+// the state is unchanged, and also after an error, which comes from the crew.
 func (s *ContrastAlgebra) logit() (passes int, ok bool, err error) {
 	a, t := s.mover, s.Terms
 	d := a.x.Cols
@@ -73,7 +76,7 @@ func (s *ContrastAlgebra) logit() (passes int, ok bool, err error) {
 	if err == nil {
 		err = alg.Marginals(z, nil)
 	}
-	if err != nil { // the crew has stopped, or the logit has no answer
+	if err != nil { // the crew has stopped, or the logit has no solution
 		return 0, false, s.Workers.Halt.Err()
 	}
 	x, p := &term.State{}, &s.Batch

@@ -16,33 +16,38 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// DenseAlgebra is the approximation q(z) = N(m, V) of N variables with prior N(0, K) in site form,
+// This file fits GPs with a stored covariance K. DenseAlgebra takes three kinds of steps: block
+// steps, steps of all terms by Sites, and steps with a given β. It proves gap bounds and tracks
+// the rounding of V. GP of the root package and DualAlgebra, at the end of this file, use it.
+
+// DenseAlgebra is the approximation q(z) = N(m, V) of N variables with prior N(0, K) in site
+// form,
 //
 //	V⁻¹ = K⁻¹ + diag(γ),   V⁻¹m = b,
 //
-// two numbers a term. It needs no K⁻¹ and no jitter. A block step puts the sites of the block
-// back by corrections of rank M, and never lowers the ELBO.
+// two numbers per term. It needs neither K⁻¹ nor jitter. A block step replaces the sites of its
+// block by corrections of rank M, and never lowers the ELBO.
 type DenseAlgebra struct {
 	Sites
 	K     []float64 // K, full
 	Cov   []float64
-	Dense bool // cov holds V (lower triangle)
+	Dense bool // Cov holds V (lower triangle)
 
-	// takes the steps of all terms where K is of few features and float64 does not hold it; else
-	// nil
+	// Features takes the steps of all terms if K comes from few features and needs more digits
+	// than float64 has. Otherwise it is nil.
 	Features *WeightAlgebra
-	linked   bool // features is at the state, unless that is not fresh
+	linked   bool // Features is at the current state, if the state is fresh
 
 	gap      DenseGap
 	Blocks   blockStep
-	mover    CovMover // of the problem of all terms
+	mover    CovMover // mover of the problem of all terms
 	Pg       densePaper
-	Later    dense.Delayed // what blocks changed in V that is yet to be done in cov
+	Later    dense.Delayed // changes of V by blocks that Cov does not have yet
 	rounding []float64     // estimated relative error of the diagonal of cov
-	inverse  dense.Inverse // of direct
+	inverse  dense.Inverse // inverse for direct
 }
 
-// denseBase is what Sites asks a DenseAlgebra for.
+// denseBase is the Base of a DenseAlgebra. It gives Sites the fast methods of base.go.
 type denseBase struct {
 	*CovMover
 	s *DenseAlgebra
@@ -59,18 +64,18 @@ var _ interface {
 	keeper
 } = denseBase{}
 
-// DenseMatrices is the number of N×N matrices that a model with this algebra has at its most,
-// measured: K, V, a factor and what solves with it, what is made of them before the next is, and
-// those of a posterior.
+// DenseMatrices is the largest number of N×N matrices of a model with this algebra, measured: K,
+// V, a factor and its expansion, new versions of these before they replace the old ones, and the
+// matrices of a posterior.
 const DenseMatrices = 8
 
-// NewDenseAlgebra returns the prior of t, with covariances k. The error says which term has no
-// expectation there.
+// NewDenseAlgebra returns the prior of t with covariance k, both triangles. The error names a
+// term whose expectation fails under the prior.
 func NewDenseAlgebra(t *term.Terms, k []float64, workers term.Crew) (*DenseAlgebra, error) {
 	n := t.Len()
 	s := &DenseAlgebra{K: k, rounding: make([]float64, n)}
 	outer := t.Noise() == 0 && t.K <= 1 && t.Concave() && t.Lik.Bounded()
-	if t.Noise() == 0 && !outer { // else V is hardly ever needed
+	if t.Noise() == 0 && !outer { // otherwise V is rarely needed
 		s.holdPrior(workers.Halt)
 	}
 	if err := s.begin(t, denseBase{&s.mover, s}, workers); err != nil {
@@ -85,26 +90,26 @@ func NewDenseAlgebra(t *term.Terms, k []float64, workers term.Crew) (*DenseAlgeb
 	return s, nil
 }
 
-// holdPrior makes V that of the prior.
+// holdPrior sets V to the prior covariance.
 func (s *DenseAlgebra) holdPrior(h *parallel.Halt) {
 	n := len(s.rounding)
 	s.Cov, s.Dense = make([]float64, n*n), true
 	dense.Copy(h, s.Cov, s.K)
 }
 
-// So many terms, one of sampledPart or sampledLeast if that is more, tell how many dimensions all
-// determine. Where they determine mostDetermined of their own or more, a variable has next to no
-// other information than its own term, whose mean and precision blocks find together: outer steps
-// then took up to ten times as many passes as elsewhere, and more time than blocks.
+// A sample of the terms estimates how many dimensions all terms determine. It has one of
+// sampledPart terms, but at least sampledLeast. If the terms of the sample determine
+// mostDetermined of their own dimensions or more, a variable has almost no information apart from
+// its own term. Blocks then find its mean and precision together, and outer steps took up to ten
+// times as many passes as elsewhere, and more time than blocks.
 const (
 	sampledPart    = 8
 	sampledLeast   = 64
 	mostDetermined = 0.75
 )
 
-// determined returns about how many dimensions the sites determine, Σγv, by a sample of the terms
-// under the prior, each of which stands for as many as there are for it. It returns 0 where that is
-// too much for outer steps.
+// determined estimates how many dimensions the sites determine, Σγv, by a sample of the terms
+// under the prior. It returns 0 if that number is too large for outer steps.
 func (s *DenseAlgebra) determined() int {
 	m := min(s.N, max(sampledLeast, s.N/sampledPart))
 	k, gamma, v := make([]float64, m*m), make([]float64, m), make([]float64, m)
@@ -127,18 +132,18 @@ func (s *DenseAlgebra) determined() int {
 	return max(1, int(dims))
 }
 
-// denseBlock is the number of terms in a block step, about: the product that puts a block back
-// costs O(denseBlock N²), and smaller ones take more passes. From so many terms on V does not fit
-// into a cache of the second level, and products of that rank wait for it to come from memory:
-// blocks are then larger, four columns of tiles.
+// denseBlock is about the number of terms in a block step. The product that replaces the sites of
+// a block costs O(denseBlock N²), and smaller blocks take more passes. From largeTerms terms V
+// does not fit into a second-level cache, and products of that rank wait for memory. Blocks then
+// have largeBlock terms, four columns of tiles.
 const (
 	denseBlock = 32
 	largeBlock = 48
 	largeTerms = 512
 )
 
-// plan is outer steps of all terms where these pay, one step of all under Gaussian noise, and
-// otherwise block steps of the terms with the largest predicted gain.
+// plan implements blocker: outer steps of all terms if these pay, one step of all terms under
+// Gaussian noise, and otherwise block steps of the terms with the largest predicted gain.
 func (b denseBase) plan() sitePlan {
 	s := b.s
 	if s.Features != nil || s.Terms.Noise() > 0 || s.Batch.Outer > 0 {
@@ -152,6 +157,7 @@ func (b denseBase) plan() sitePlan {
 	return sitePlan{Batch: (s.N + blocks - 1) / blocks, Sampler: promising{&s.Sites}}
 }
 
+// use implements keeper.
 func (b denseBase) use(c term.Crew) {
 	s := b.s
 	s.Blocks.prob.Workers = c
@@ -164,6 +170,7 @@ func (b denseBase) use(c term.Crew) {
 	}
 }
 
+// restart implements keeper.
 func (b denseBase) restart() {
 	b.s.mover.Reset(b.s.K, b.s.N)
 	b.s.dropFactor()
@@ -177,15 +184,19 @@ func (s *DenseAlgebra) dropFactor() {
 	}
 }
 
+// start implements keeper.
 func (b denseBase) start() {}
 
+// follow implements keeper.
 func (b denseBase) follow() float64 { return math.NaN() }
 
+// stale implements keeper.
 func (b denseBase) stale() {
 	b.s.Dense, b.s.Pg.Current = false, false
 	b.s.dropFactor()
 }
 
+// settled implements keeper.
 func (b denseBase) settled() bool {
 	s := b.s
 	return s.Dense && s.Later.Rank() == 0 || !s.Dense && (s.atTargets() || s.outside())
@@ -210,9 +221,9 @@ func (s *DenseAlgebra) lead() {
 	s.free, s.Batched, s.Proof = false, false, Proof{}
 }
 
-// Evaluate implements algebra. The gap is what the problem linearised at the current state
-// promises, ½δᵀFδ, with δ the distance of the sites from
-// their targets and F the Fisher information of q: with c = δ_b − δ_γ m,
+// Evaluate implements Algebra. The gap is the predicted gain of the problem linearized at the
+// current state, ½δᵀFδ, where δ is the distance of the sites from their targets and F the Fisher
+// information of q. With c = δ_b − δ_γ m it is
 //
 //	½cᵀVc + ¼ Σ_ij δ_γi V_ij² δ_γj.
 func (s *DenseAlgebra) Evaluate(within float64) (siteEvaluation, error) {
@@ -227,6 +238,7 @@ func (s *DenseAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	return e, err
 }
 
+// ready implements prover.
 func (b denseBase) ready() (bool, error) {
 	if b.s.atTargets() || b.s.outside() { // V is not needed yet
 		return true, nil
@@ -235,6 +247,7 @@ func (b denseBase) ready() (bool, error) {
 	return err == nil, b.s.Workers.Halt.Err()
 }
 
+// decrement implements prover.
 func (b denseBase) decrement() float64 {
 	if b.s.outside() {
 		return (*moveProof)(&b.s.Sites).decrement()
@@ -242,13 +255,13 @@ func (b denseBase) decrement() float64 {
 	return b.s.decrement()
 }
 
-// outside reports whether the current state is that of an outer step, of which V is not at hand.
+// outside reports whether the current state comes from an outer step, which does not compute V.
 func (s *DenseAlgebra) outside() bool {
 	return !s.Dense && s.Batch.Outer > 0 && s.Fresh && s.Batched && !s.free
 }
 
-// proveMoved is prove after an outer step, without V, and reports whether that is enough: not where
-// rounding of K counts, nor where next to nothing is left and K is too wide to show it.
+// proveMoved is prove after an outer step, without V. It returns false if that is not enough,
+// because rounding of K matters, or because almost no gain is left and K is too wide to show it.
 func (s *DenseAlgebra) proveMoved(within float64) (p Proof, ok bool, err error) {
 	m, g := (*moveProof)(&s.Sites), &s.gap
 	if m.meanStep(); s.Workers.Halt.Stopped() {
@@ -268,6 +281,7 @@ func (s *DenseAlgebra) proveMoved(within float64) (p Proof, ok bool, err error) 
 	return p, p.bound <= goal || left > goal, s.Workers.Halt.Err()
 }
 
+// prove implements prover.
 func (b denseBase) prove(within float64) (Proof, error) {
 	s := b.s
 	if !s.Dense {
@@ -293,24 +307,27 @@ func (b denseBase) prove(within float64) (Proof, error) {
 	return Proof{made: true, bound: goals.Bound(bound), rounding: rounding + s.gap.apart}, err
 }
 
-// Rounding is looked into where it may come to these fractions of the goal, and of the gap.
+// Rounding is examined if it may reach these fractions of the goal, and of the gap.
 const (
 	roundingGoal = 0.1
 	roundingGap  = 0.01
 )
 
-// beyondDrift stands for ½hᵀK⁻¹h beside ½aᵀh, h = m − Ka, where K has no digits left for it: 4% of
-// that were seen.
+// beyondDrift is a factor of ½aᵀh, with h = m − Ka, that stands for the term ½hᵀK⁻¹h if K has no
+// digits for it. The term was at most 4% of ½aᵀh.
 const beyondDrift = 1.25
 
-// settle makes m again what it is to be, Ka, as reconcile does, and estimates what rounding then
-// makes of the ELBO. Corrections of low rank add up the rounding of the largest numbers that they
-// went through, and where K is nearly singular, so that a is large, the ELBO shows what is between
-// m and Ka, by (d1 − ½a)ᵀ(m − Ka), as it shows the rounding of K itself, by half of Σ_ij (aaᵀ − Γ +
-// ΓVΓ)_ij δK_ij. Both stay after a step with a given β, where a gap of that size does not matter,
-// and where the mean has more digits than a and these are not to be had, as under a prior that is
-// far wider than the noise: there what is between them shows in ½aᵀm alone. Where they move, the
-// state before is kept in s.gap.before.
+// settle restores m = Ka, as reconcile does, and estimates the remaining effect of rounding on
+// the ELBO.
+//
+// Corrections of low rank accumulate the rounding of their largest numbers. If K is nearly
+// singular, a is large, and the ELBO then shows the difference between m and Ka, by (d1 − ½a)ᵀ(m
+// − Ka). It also shows the rounding of K itself, by half of Σ_ij (aaᵀ − Γ + ΓVΓ)_ij δK_ij.
+//
+// m and a stay after a step with a given β, because a gap of that size does not matter there.
+// They also stay if a cannot have as many digits as the mean, for example under a prior that is
+// far wider than the noise. Their difference then only shows in ½aᵀm. If they move, s.gap.before
+// keeps the state before.
 func (s *DenseAlgebra) settle(within float64) (rounding float64, moved bool, err error) {
 	n, c, g := s.N, &s.Cur, &s.gap
 	var size, slope float64
@@ -335,10 +352,10 @@ func (s *DenseAlgebra) settle(within float64) (rounding float64, moved bool, err
 		r := c.Gamma[i]
 		for j, v := range s.Cov[i*n : i*n+i] {
 			x := (a*c.A[j] + r*v*c.Gamma[j]) * s.K[i*n+j]
-			square += 4 * x * x // as K is symmetric, so is δK
+			square += 4 * x * x // K is symmetric, and so is δK
 		}
-		// converted, as the difference would otherwise show the rounding of V where products are
-		// fused
+		// The conversion rounds the product. Otherwise a fused multiply-add would leave the
+		// rounding of V in the difference.
 		x := (a*a - r*(1-float64(r*s.Cov[i*n+i]))) * s.K[i*n+i]
 		square += x * x
 	}
@@ -366,14 +383,14 @@ func (s *DenseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	return rounding + left, true, nil
 }
 
-// reconciled is how often m and a are reconciled: each time leaves a part of what is between them
-// that has been seen to be anything from 1e-6 to a fifth.
+// reconciled is how often m and a are reconciled. Each time leaves a part of their difference
+// that was observed to be between 1e-6 and a fifth.
 const reconciled = 3
 
-// reconcile makes m and a of x, of the sites and V of s, those of one mean, m = Ka, where V at hand
-// has left them apart by r = m − Ka: off its diagonal V has the digits of K, which are few beside a
-// strong site. With a + γ∘m held m moves by V(γ∘r) − r, and a by −γ times that. It reports whether
-// it could.
+// reconcile moves m and a of x to a common mean, m = Ka, where x has the sites and V of s and its
+// m and a differ by r = m − Ka. Off its diagonal V has only the digits of K, and few are left
+// next to a strong site. With a + γ∘m fixed, m moves by V(γ∘r) − r, and a by −γ times that. It
+// returns false if the crew has stopped.
 func (s *DenseAlgebra) reconcile(x *term.State) bool {
 	g, n := &s.gap, s.N
 	g.r, g.s = dense.Resize(g.r, n), dense.Resize(g.s, n)
@@ -391,7 +408,7 @@ func (s *DenseAlgebra) reconcile(x *term.State) bool {
 	return true
 }
 
-// drift returns by how much the ELBO of x may be another than that of the mean Ka, to second order.
+// drift estimates, to second order, how far the ELBO of x is from the ELBO of the mean Ka.
 func (s *DenseAlgebra) drift(x *term.State) (nats float64) {
 	g := &s.gap
 	g.r = dense.Resize(g.r, s.N)
@@ -400,9 +417,9 @@ func (s *DenseAlgebra) drift(x *term.State) (nats float64) {
 	return first + rise
 }
 
-// roughDrift returns drift for a residual in float64, so the result includes the rounding of Ka. It
-// costs one product with K. It is needed because sites that are far stronger than the prior multiply
-// the rounding of m by their strength: a contains that product, and Ka adds it up.
+// roughDrift returns drift for a residual in float64, so the result includes the rounding of Ka.
+// It costs one product with K. It is needed because sites that are far stronger than the prior
+// multiply the rounding of m by their strength. The product is part of a, and Ka adds it up.
 func (s *DenseAlgebra) roughDrift(x *term.State) (nats float64) {
 	g := &s.gap
 	g.r = dense.Resize(g.r, s.N)
@@ -412,6 +429,7 @@ func (s *DenseAlgebra) roughDrift(x *term.State) (nats float64) {
 	return first + rise
 }
 
+// Prior implements Base.
 func (b denseBase) Prior() (p term.State) {
 	s := b.s
 	p.Resize(s.N)
@@ -424,8 +442,8 @@ func (b denseBase) Prior() (p term.State) {
 	return p
 }
 
-// decrement returns ½δᵀFδ; see Evaluate. Without V it is a bound on that, as sites are at their
-// targets.
+// decrement returns ½δᵀFδ; see Evaluate. Without V it returns a bound, because the sites are then
+// at their targets.
 func (s *DenseAlgebra) decrement() float64 {
 	n, g := s.N, &s.gap
 	if !s.Dense {
@@ -436,7 +454,7 @@ func (s *DenseAlgebra) decrement() float64 {
 	floats.SubTo(g.dg, s.Cur.Tg, s.Cur.Gamma)
 	dense.Symv(1, dense.Symmetric(s.Cov, n), dense.Vector(g.c), 0, dense.Vector(g.h))
 	square, _ := g.weightedSquares(s.Cov, g.dg)
-	var mean, precision float64 // bounds on the rounding of either part
+	var mean, precision float64 // bounds on the rounding of the two parts
 	for i, r := range s.rounding {
 		v := math.Abs(s.Cov[i*n+i])
 		mean += math.Abs(g.c[i]) * math.Sqrt(r*v)
@@ -445,7 +463,8 @@ func (s *DenseAlgebra) decrement() float64 {
 	return math.Max(0.5*floats.Dot(g.c, g.h)+0.25*square, 0.5*mean*mean+0.25*precision*precision)
 }
 
-// Refresh makes the marginals and expectations, and if whole also V, those of the sites.
+// Refresh computes the marginals and expectations of the sites. If whole is set, it also computes
+// V.
 func (s *DenseAlgebra) Refresh(whole bool) error {
 	if err := s.Sites.Refresh(); err != nil || !whole {
 		return err
@@ -472,15 +491,15 @@ func (s *DenseAlgebra) Refresh(whole bool) error {
 	return nil
 }
 
-// Peek is refresh(false) for those who only look; back makes s as if they had not.
+// Peek is Refresh(false) for callers that must not change s. They call back afterward.
 func (s *DenseAlgebra) Peek() (back func(), err error) {
 	fresh, unresolved, factored := s.Fresh, s.Unresolved, s.Pg.Current
 	err = s.Refresh(false)
 	return func() { s.Fresh, s.Unresolved, s.Pg.Current = fresh, unresolved, factored }, err
 }
 
-// factor makes p.fac that of the sites, and expands it. That of the step of all terms which led
-// there is taken over.
+// factor computes and expands the factor p.fac of the sites. If the step of all terms that led to
+// the sites has a factor, it is reused.
 func (s *DenseAlgebra) factor() error {
 	p, m := &s.Pg, &s.mover
 	if !p.Current && m.Current && slices.Equal(m.cur, s.Cur.Gamma) {
@@ -506,6 +525,7 @@ func (s *DenseAlgebra) factor() error {
 	return nil
 }
 
+// renew implements factored.
 func (b denseBase) renew(c *term.State) (logDet float64, resolved bool, err error) {
 	s, p := b.s, &b.s.Pg
 	if err := s.factor(); err != nil {
@@ -518,8 +538,8 @@ func (b denseBase) renew(c *term.State) (logDet float64, resolved bool, err erro
 	return p.fac.LogDet, resolved, s.Workers.Halt.Err()
 }
 
-// boundVariance returns the variance v of term i, or a bound on it where
-// rounding has left nothing of it.
+// boundVariance returns the variance v of term i, or an upper bound on the variance if rounding
+// left no digit of v.
 func (s *DenseAlgebra) boundVariance(i int, v float64) float64 {
 	if v > 0 {
 		return v
@@ -556,9 +576,8 @@ func (s *DenseAlgebra) roundingAnew(i int) float64 {
 	return dense.Epsilon * k / s.Cur.V[i]
 }
 
-// The inner problem of a block is solved until the decrease that it promises
-// is this fraction of what it was and this small in nats, in at most so many
-// evaluations.
+// The inner problem of a block is solved until its predicted decrease is blockTol of its first
+// value or blockGoal nats, whichever is less, in at most blockEvals evaluations.
 const (
 	blockTol   = 1e-3
 	blockGoal  = 1e-2
@@ -567,29 +586,31 @@ const (
 
 // blockStep is the workspace of the block step.
 type blockStep struct {
-	promise float64    // decrease that the block promised at the start
+	promise float64    // predicted decrease of the block at the start
 	in      []bool     // membership of the block
 	B       []int      // its members, increasing
 	Cov     []float64  // V_BB, full
-	Base    term.State // of the block
-	rows    []float64  // V[B, :], one row a site
+	Base    term.State // the sites of B before the step
+	rows    []float64  // V[B, :], one row per site
 	prob    Problem
 	mover   CovMover
 	fac     dense.Sites
 	exp     dense.Expansion
-	inner   dense.Expansion // of the block itself
-	v       []float64       // V_BB after a step,
-	strong  bool            // which is used where there are strong sites
+	inner   dense.Expansion // expansion of the block itself
+	v       []float64       // V_BB after a step
+	strong  bool            // v replaces V_BB, because the block has strong sites
 	next    term.State
 	delta   []float64
 	u       []float64
 }
 
+// block implements blocker.
 func (b denseBase) block(batch []int) error {
 	b.s.linked = false
 	return b.s.Blocks.step(b.s, batch)
 }
 
+// step takes the block step: it solves the problem of the block and puts its sites back.
 func (t *blockStep) step(s *DenseAlgebra, batch []int) error {
 	if !(s.Fresh && s.Dense) || s.overdue() {
 		if err := s.Refresh(true); err != nil {
@@ -607,7 +628,7 @@ func (t *blockStep) step(s *DenseAlgebra, batch []int) error {
 	}
 	t.promise = p.Decrement()
 	s.Progress.Add(t.promise, len(t.B), s.N)
-	if t.promise < 1e-15 { // nothing that rounding would not hide
+	if t.promise < 1e-15 { // rounding would hide it
 		s.Distance = 0
 		return nil
 	}
@@ -617,9 +638,9 @@ func (t *blockStep) step(s *DenseAlgebra, batch []int) error {
 			break
 		}
 	}
-	// The problem of the block treats the other terms as their sites. Should the ELBO itself fall,
-	// go less far. If that does not help either, step on all sites together: short of the optimum,
-	// only rounding can keep such a step from raising the ELBO.
+	// The problem of the block treats the other terms as their sites. If the ELBO itself falls,
+	// the step is shortened. If that does not help either, all sites step together: short of the
+	// optimum, only rounding can keep such a step from raising the ELBO.
 	for fraction := 1.0; fraction > 0.2; fraction /= 2 {
 		if err := s.Workers.Halt.Err(); err != nil {
 			return err
@@ -639,9 +660,9 @@ func (t *blockStep) step(s *DenseAlgebra, batch []int) error {
 	return err
 }
 
-// putBack moves the sites of the block the given fraction of the way to the
-// solution of its problem, with rank-m corrections of m, v and V, and reports
-// true if the ELBO does not fall; otherwise nothing changes.
+// putBack moves the sites of the block the given fraction of the way to the solution of its
+// problem, with rank-m corrections of m, v and V. It returns true if the ELBO does not fall.
+// Otherwise nothing changes.
 func (t *blockStep) putBack(s *DenseAlgebra, fraction float64) bool {
 	p, n, m := &t.prob, s.N, len(t.B)
 	t.delta, t.u = dense.Resize(t.delta, m), dense.Resize(t.u, m)
@@ -671,7 +692,7 @@ func (t *blockStep) putBack(s *DenseAlgebra, fraction float64) bool {
 	}
 	strong := t.fac.Strong()
 	if strong {
-		// Within the block there are ways to keep the digits.
+		// Within the block other formulas keep the digits.
 		t.fac.Expand(&t.inner, t.Cov, m)
 		t.v = dense.Resize(t.v, m*m)
 		if !t.fac.Variances(t.v[:m], &t.inner) {
@@ -706,23 +727,23 @@ func (t *blockStep) putBack(s *DenseAlgebra, fraction float64) bool {
 	t.strong = strong
 	s.Later.Add(&t.exp)
 	if s.overdue() {
-		// where that is halted the step is done, and whoever needs V asks for the rest
+		// If the crew halts it, the step is done anyway, and the next user of V catches up.
 		_ = s.catchUp()
 	}
 	s.drifted(&t.next)
 	return true
 }
 
-// laterMost is the number of rows of changes of V from which on they are made: three blocks or four
-// together, where V, of LaterTerms terms or more, is far from fitting into a cache of the second
-// level. More take more products for the rows of the next block than they save, and so they do of
-// fewer terms.
+// laterMost is the number of rows of delayed changes of V at which they are applied: three or
+// four blocks together, if V has LaterTerms terms or more and is far larger than a second-level
+// cache. With more rows, the rows of the next block take more products than the delay saves. With
+// fewer terms, every delay costs more than it saves.
 const (
 	laterMost  = 3 * largeBlock
 	LaterTerms = 1500
 )
 
-// laterRank is laterMost for n terms.
+// laterRank returns the number of delayed rows for n terms.
 func laterRank(n int) int {
 	if n < LaterTerms {
 		return 1
@@ -730,13 +751,12 @@ func laterRank(n int) int {
 	return laterMost
 }
 
-// overdue reports whether the changes of V that are yet to be made are to be made before the next
-// block.
+// overdue reports whether the delayed changes of V must be applied before the next block.
 func (s *DenseAlgebra) overdue() bool {
 	return s.Blocks.strong || s.Later.Begun() || s.Later.Rank() >= laterRank(s.N)
 }
 
-// catchUp makes V in s.cov that of the state.
+// catchUp applies the delayed changes to s.Cov.
 func (s *DenseAlgebra) catchUp() error {
 	t := &s.Blocks
 	if !s.Later.Apply(s.Workers.Halt, s.Cov) {
@@ -753,17 +773,17 @@ func (s *DenseAlgebra) catchUp() error {
 	return nil
 }
 
-// drifted keeps account of the rounding of V: whether a variance shrinks or
-// grows by some factor, its relative error grows by the same. Where so many
-// digits are gone that it pays, V is computed anew from the sites.
+// drifted tracks the rounding of V. If a variance shrinks or grows by some factor, its relative
+// error grows by the same factor. When enough digits are lost, V is marked to be computed again
+// from the sites.
 func (s *DenseAlgebra) drifted(before *term.State) {
 	const most = 1e-9
 	for i, v := range s.Cur.V {
 		if v == 0 {
-			continue // and always was
+			continue // v is 0 in every state
 		}
 		s.rounding[i] = s.rounding[i]*math.Max(v/before.V[i], before.V[i]/v) + dense.Epsilon
-		// The mean has lost the digits that it had where it was large.
+		// A mean that was large has lost its last digits.
 		lost := dense.Epsilon*math.Abs(before.M[i]) > most*math.Sqrt(v) &&
 			math.Abs(before.M[i]) > 1e3*math.Abs(s.Cur.M[i])
 		if lost || s.rounding[i] > most && s.rounding[i] > 1e3*s.roundingAnew(i) {
@@ -772,7 +792,7 @@ func (s *DenseAlgebra) drifted(before *term.State) {
 	}
 }
 
-// Distinct stores the distinct terms of batch, in increasing order, in t.b.
+// Distinct stores the distinct terms of batch in t.B, in increasing order.
 func (t *blockStep) Distinct(batch []int, n int) {
 	if t.in == nil {
 		t.in = make([]bool, n)
@@ -789,7 +809,7 @@ func (t *blockStep) Distinct(batch []int, n int) {
 	}
 }
 
-// Gather copies what concerns the block.
+// Gather copies the part of s that belongs to the block.
 func (t *blockStep) Gather(s *DenseAlgebra) {
 	m, n := len(t.B), s.N
 	t.Cov, t.rows = dense.Resize(t.Cov, m*m), dense.Resize(t.rows, m*n)
@@ -806,18 +826,18 @@ func (t *blockStep) Gather(s *DenseAlgebra) {
 	dense.FillUpper(t.Cov, m)
 }
 
-// densePaper is the workspace of the step with a given β.
+// densePaper is the workspace of a step with a given β.
 type densePaper struct {
 	fac, next dense.Sites
-	Current   bool // fac is that of the sites of the state
+	Current   bool // fac belongs to the sites of the state
 	exp       dense.Expansion
 	rows      []float64
 }
 
-// variances implements partial.
+// variances implements factored.
 func (b denseBase) variances(v []float64, batch []int) bool {
 	s, t := b.s, &b.s.Pg
-	if !t.Current { // V is to be computed anew
+	if !t.Current { // V must be computed again
 		return false
 	}
 	n, m := s.N, len(v)
@@ -837,8 +857,8 @@ func (b denseBase) variances(v []float64, batch []int) bool {
 	return true
 }
 
-// appendix stores a₊ = K⁻¹m₊ and m₊ of the appendix. On entry γ is rΓ, and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ +
-// rΓ, so that
+// appendix implements factored. It stores a₊ = K⁻¹m₊ and m₊ of the appendix. On entry γ is rΓ,
+// and (1−r)K⁻¹ + rV⁻¹ = K⁻¹ + rΓ, so
 //
 //	a₊ = a − (1−r)(I + rΓK)⁻¹(a + α̂).
 func (b denseBase) appendix(x *term.Estimates, batch []int, m PaperMove) error {
@@ -860,7 +880,8 @@ func (b denseBase) appendix(x *term.Estimates, batch []int, m PaperMove) error {
 	return nil
 }
 
-// try implements taker. A pivot is what a site leaves of the precision of its variable.
+// try implements factored. A pivot is the part of the precision of a variable that its site
+// leaves.
 func (b denseBase) try(gamma []float64, noisy bool) (valid, edge bool) {
 	s, t := b.s, &b.s.Pg
 	if !t.next.Factor(s.K, s.N, gamma) {
@@ -875,28 +896,30 @@ func (b denseBase) try(gamma []float64, noisy bool) (valid, edge bool) {
 	return true, t.next.LeastPivot() < min(noisyPivot, t.fac.LeastPivot())
 }
 
+// solve implements factored.
 func (b denseBase) solve(a, mean []float64) {
 	b.s.Pg.next.Solve(a)
 	dense.Symv(1, dense.Symmetric(b.s.K, b.s.N), dense.Vector(a), 0, dense.Vector(mean))
 }
 
+// taken implements factored.
 func (b denseBase) taken() (logDet float64) {
 	t := &b.s.Pg
 	t.fac, t.next, t.Current = t.next, t.fac, true
 	return t.fac.LogDet
 }
 
-// DualAlgebra is that of a linear model with at least as many weights as rows: a
-// Gaussian process of the linear predictors with covariance K = XΛ0⁻¹Xᵀ, whose
-// sites are those of the rows.
+// DualAlgebra is the Algebra of a linear model with at least as many weights as rows. It is a
+// Gaussian process of the linear predictors with covariance K = XΛ0⁻¹Xᵀ. Its sites are the sites
+// of the rows.
 type DualAlgebra struct {
 	*DenseAlgebra
 	lin *LinearModel
 }
 
-// Evaluate implements algebra. Where B does not leave the rows their digits, the gap says so:
-// rounding of the relative size ε in K moves log|B| by up to ε Σ γ_n K_nn, for no eigenvalue of B
-// is below 1.
+// Evaluate implements Algebra. If B = I + Γ^½KΓ^½ leaves the rows too few digits, the gap
+// includes the rounding of K. Rounding of the relative size ε in K changes log|B| by at most ε Σ
+// γ_n K_nn, because no eigenvalue of B is below 1.
 func (s *DualAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	e, err := s.DenseAlgebra.Evaluate(within)
 	if err != nil {
@@ -914,13 +937,12 @@ func (s *DualAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	return e, nil
 }
 
-// DualPivot is the least part of B that may be left for the dual to be chosen. The weights, whose
-// units do not matter, do better.
+// DualPivot is the least part of B that may be left if the dual is chosen. The weights do better
+// below it, because their units do not matter.
 const DualPivot = 1e-6
 
-// Conditioned reports whether the rows before leave of each diagonal element of B = I + Γ^½KΓ^½, of
-// which no eigenvalue is below 1, that part at least; what it reports where h has stopped is of no
-// use.
+// Conditioned reports whether every pivot of B = I + Γ^½KΓ^½ is at least the part least of its
+// diagonal element. The eigenvalues of B are at least 1. The result is invalid if h has stopped.
 func Conditioned(h *parallel.Halt, k, gamma []float64, least float64) bool {
 	if term.Size(k, gamma)*least <= 1 {
 		return true
@@ -929,6 +951,7 @@ func Conditioned(h *parallel.Halt, k, gamma []float64, least float64) bool {
 	return f.Factor(k, len(gamma), gamma) && f.LeastPart() >= least
 }
 
+// NewDualAlgebra returns the prior of l, whose rows have the prior covariance k.
 func NewDualAlgebra(l *LinearModel, k []float64, workers term.Crew) (*DualAlgebra, error) {
 	s, err := NewDenseAlgebra(l.Terms, k, workers)
 	if err != nil {
@@ -937,9 +960,10 @@ func NewDualAlgebra(l *LinearModel, k []float64, workers term.Crew) (*DualAlgebr
 	return &DualAlgebra{DenseAlgebra: s, lin: l}, nil
 }
 
-// Precisions returns of each row about the largest γ that it may come to have under the prior
-// covariance k: that which it has alone, and that of its likelihood where the linear predictor is
-// near 0 with and without its offset, as other rows may hold it, or at a real response.
+// Precisions estimates for each row the largest γ that it may reach under the prior covariance k.
+// That is the greatest of the γ of the row alone and the curvatures of its likelihood at linear
+// predictors near 0, with and without its offset, because other rows may hold it there. For a
+// likelihood with real responses the curvature at the response also counts.
 func (l *LinearModel) Precisions(h *parallel.Halt, k []float64) []float64 {
 	n := l.X.Rows
 	gamma := make([]float64, n)
@@ -965,10 +989,11 @@ func (l *LinearModel) Precisions(h *parallel.Halt, k []float64) []float64 {
 	return gamma
 }
 
-// PrimalWeights is the largest number of weights for which a posterior of the
-// dual is turned into one of the primal.
+// PrimalWeights is the largest number of weights for which Weights computes the posterior in the
+// weights instead of the dual.
 const PrimalWeights = 2000
 
+// Weights implements Weighted.
 func (s *DualAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	back, err := s.Peek()
 	defer back()
@@ -995,13 +1020,13 @@ func (s *DualAlgebra) Weights() ([]float64, gauss.Cov, error) {
 		return nil, nil, fmt.Errorf("pgsvi: posterior covariance: %w", sentinel.ErrNotPosDef)
 	}
 	cov.Fac.Solve(b) // K⁻¹ times the linear predictors
-	cov.Fac.C = nil  // K is not needed any more
+	cov.Fac.C = nil  // K is no longer needed
 	s.lin.X.AddMulT(h, b, nil)
 	s.lin.Prior.Solve(mean, h)
 	return mean, cov, nil
 }
 
-// Start makes q that of the sites γ and, with a = K⁻¹m, of the mean.
+// Start sets q to the sites γ and the mean m = Ka.
 func (s *DenseAlgebra) Start(gamma, a []float64) {
 	copy(s.Cur.Gamma, gamma)
 	copy(s.Cur.A, a)
@@ -1010,6 +1035,7 @@ func (s *DenseAlgebra) Start(gamma, a []float64) {
 	s.stale()
 }
 
+// save implements keeper.
 func (b denseBase) save(c *save.State) {
 	s := b.s
 	c.Bool(&s.Dense, &s.Pg.Current)
@@ -1033,10 +1059,10 @@ func (b denseBase) save(c *save.State) {
 	}
 }
 
-func (b denseBase) resume(gamma []float64) { copy(b.s.mover.cur, gamma) } // about the prior
+// resume implements keeper. The changes Δ of the mover are relative to the prior, so they equal γ.
+func (b denseBase) resume(gamma []float64) { copy(b.s.mover.cur, gamma) }
 
-// stateLater is state for the changes of V that are yet to be made, of which strong ones are not
-// left.
+// stateLater writes or reads the delayed changes of V. Strong changes are never delayed.
 func (s *DenseAlgebra) stateLater(c *save.State) {
 	if c.Reading() {
 		s.Later.Reset()
@@ -1051,6 +1077,7 @@ func (s *DenseAlgebra) stateLater(c *save.State) {
 	}
 }
 
+// Constant implements Algebra.
 func (s *DenseAlgebra) Constant() bool {
 	if s.Features != nil && !s.free {
 		return s.Fresh && s.linked && s.Features.Constant()
@@ -1058,16 +1085,16 @@ func (s *DenseAlgebra) Constant() bool {
 	return s.Sites.Constant()
 }
 
-// DenseGap is the workspace of the proved gap of a DenseAlgebra.
+// DenseGap is the workspace of the gap bound of a DenseAlgebra.
 type DenseGap struct {
 	c, h, dg []float64
-	r, s     []float64 // of reconcile
+	r, s     []float64 // for reconcile
 	prior    []float64 // the diagonal of K
 	next     term.State
-	before   term.State // see settle
-	rounds   bool       // rounding of what is between m and Ka may count; see settle
-	apart    float64    // see prove
-	squares  []float64  // of weightedSquares
+	before   term.State // the state before settle
+	rounds   bool       // the rounding of m − Ka may matter; see settle
+	apart    float64    // drift of the state of Prove
+	squares  []float64  // for weightedSquares
 	fac      dense.Sites
 }
 
@@ -1080,17 +1107,17 @@ func (g *DenseGap) Mean(k []float64, s *term.State) float64 {
 	return 0.5 * floats.Dot(g.c, g.h)
 }
 
-// A bound on tr Δ − log|I + Δ| that is more than loosePrecision times ½‖Δ‖²_F, which it tends to,
-// is loose; where ‖Δ‖²_F is between the other two, which it is for a pass or two of a run, that is
-// worth a factor of P + Γ̂.
+// A bound on tr Δ − log|I + Δ| is loose if it exceeds loosePrecision times ½‖Δ‖²_F, the value
+// that it tends to. The exact value needs a factor of P + Γ̂. That pays if ‖Δ‖²_F is between
+// leastLoose and mostLoose, which holds for a pass or two of a run.
 const (
 	loosePrecision = 1.02
 	leastLoose     = 1e-3
 	mostLoose      = 2
 )
 
-// Precision returns a bound on tr Δ − log|I + Δ| at s, with ‖Δ‖²_F = Σ_ij δ_i V_ij² δ_j for δ = γ̂
-// − γ, and reports whether it is worth while to compute what it bounds.
+// Precision returns a bound on tr Δ − log|I + Δ| at s, with ‖Δ‖²_F = Σ_ij δ_i V_ij² δ_j for δ =
+// γ̂ − γ. It reports whether the bound is so loose that Exact pays.
 func (g *DenseGap) Precision(cov []float64, s *term.State) (bound float64, loose bool) {
 	n := len(s.M)
 	g.dg = dense.Resize(g.dg, n)
@@ -1100,8 +1127,8 @@ func (g *DenseGap) Precision(cov []float64, s *term.State) (bound float64, loose
 	return bound, bound > loosePrecision*0.5*square && square > leastLoose && square < mostLoose
 }
 
-// Exact returns tr Δ − log|I + Δ| at the s of the last call of precision, with logDet = log|K|/|V|,
-// and what rounding may hide of it.
+// Exact returns tr Δ − log|I + Δ| at the s of the last call of Precision, with logDet =
+// log|K|/|V|. The result includes its rounding.
 func (g *DenseGap) Exact(k []float64, s *term.State, logDet float64) float64 {
 	if !g.fac.Factor(k, len(s.M), s.Tg) {
 		return math.Inf(1)
@@ -1109,8 +1136,8 @@ func (g *DenseGap) Exact(k []float64, s *term.State, logDet float64) float64 {
 	return max(0, floats.Dot(g.dg, s.V)+logDet-g.fac.LogDet) + dense.Epsilon*term.Size(k, s.Tg)
 }
 
-// weightedSquares returns Σ_ij w_i V_ij² w_j, and the same of the negative w alone, for the V of
-// which v is the lower triangle.
+// weightedSquares returns Σ_ij w_i V_ij² w_j, and the same sum over the negative w alone. The
+// lower triangle of v is V.
 func (g *DenseGap) weightedSquares(v, w []float64) (all, negative float64) {
 	n := len(w)
 	g.squares = dense.Resize(g.squares, 2*n)
@@ -1126,13 +1153,14 @@ func (g *DenseGap) weightedSquares(v, w []float64) (all, negative float64) {
 	return math.Max(0, all), math.Max(0, negative)
 }
 
-// Squares of V are shared in parts of so many rows, from so many numbers in all on: some 200 µs.
+// Goroutines share the squares of V in parts of squaredRows rows, if V has at least sharedSquares
+// numbers, which take about 200 µs.
 const (
 	squaredRows   = 48
 	sharedSquares = 1 << 18
 )
 
-// rowSquares stores what rows lo … hi−1 add to weightedSquares in g.squares.
+// rowSquares stores the parts of rows lo … hi−1 of weightedSquares in g.squares.
 func (g *DenseGap) rowSquares(v, w []float64, lo, hi int) {
 	n := len(w)
 	for i := lo; i < hi; i++ {
@@ -1151,21 +1179,21 @@ func (g *DenseGap) rowSquares(v, w []float64, lo, hi int) {
 	}
 }
 
-// meanHalvings is how often the step of the mean is halved until F does not rise: within a step or
-// two of where it matters no halving is needed, and elsewhere there is no hurry.
+// meanHalvings is how often the step of the mean is halved until the ELBO does not fall. No
+// halving is needed within a step or two of the optimum, and elsewhere a proof can wait.
 const meanHalvings = 4
 
-// Prove returns a proved bound on the gap of the current state, whose V is at hand. With keep the
-// current state becomes that which the step of the mean leads to, which steps of all terms, that
-// mix the states before, do not gain by. What is above the goal is looked into. The error is that
-// of the crew, and the state then as it was.
+// Prove returns a gap bound of the current state, whose V must be known. If keep is set, the step
+// of the mean becomes the current state. Steps of all terms do not set it, because they mix
+// earlier states and would not gain. If the bound exceeds the goal, it is refined by rows. The
+// error comes from the crew and leaves the state unchanged.
 func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 	g := &s.gap
 	g.apart = 0
 	if !s.Terms.Concave() || !s.Cur.Certain {
 		return math.Inf(1), nil
 	}
-	precision, _ := g.Precision(s.Cov, &s.Cur) // of V as it is, at the last state
+	precision, _ := g.Precision(s.Cov, &s.Cur) // for the present V, at the last state
 	bound := precision + g.Mean(s.K, &s.Cur)
 	dense.Symv(1, dense.Symmetric(s.Cov, s.N), dense.Vector(g.c), 0, dense.Vector(g.h))
 	before, next := s.Elbo(&s.Cur, s.LogDet), &g.next
@@ -1186,7 +1214,7 @@ func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 			if g.rounds {
 				off = s.drift(next)
 			} else if x := s.roughDrift(next); x > max(roundingGoal*goal, roundingGap*precision) {
-				g.rounds = true // the same step again
+				g.rounds = true // repeat the step
 				continue
 			}
 			if gain >= 0 {
@@ -1227,8 +1255,9 @@ func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 	return bound, nil
 }
 
-// rowsGap returns the bound on the gap of c by its rows, V held, beside twice that of V: where K is
-// large and the sites are strong, that of the mean is the rounding of ∂E/∂m, squared, times K.
+// rowsGap returns the bound on the gap of c by its rows, V held. It replaces the bound of the
+// mean, and doubles the bound of V. It helps if K is large and sites are strong, because the
+// bound of the mean is then K times the squared rounding of ∂E/∂m.
 func (s *DenseAlgebra) rowsGap(c *term.State, goal float64) float64 {
 	g, n := &s.gap, s.N
 	g.h, g.prior = dense.Resize(g.h, n), dense.Resize(g.prior, n)
@@ -1239,9 +1268,9 @@ func (s *DenseAlgebra) rowsGap(c *term.State, goal float64) float64 {
 	return s.Terms.RowGap(c, s.Elbo(c, s.LogDet), g.prior, g.h, goal, s.Workers.Halt)
 }
 
-// Swap replaces the state by x, whose log determinant is logDet, and stores the former state in x. The
-// caller has computed x, with its expectations, from sites that were reached without a step of this
-// algebra. V and the proof then follow from the new sites when they are needed.
+// Swap replaces the state by x, whose log determinant is logDet, and stores the previous state in
+// x. The caller has computed x, with its expectations, from sites that were reached without a
+// step of this algebra. V and the proof then follow from the new sites when they are needed.
 func (s *DenseAlgebra) Swap(x *term.State, logDet float64) {
 	s.Distance = Distance(x, &s.Cur)
 	s.Cur, *x = *x, s.Cur

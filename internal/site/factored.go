@@ -16,21 +16,24 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// FactoredAlgebra is that of a GLM whose q(w) = N(m, V) has its V in a
-// family of few coordinates φ. With the expectations of all rows at (m, V) and
+// This file fits GLMs with a diagonal or low-rank covariance. Sites do not determine such a q, so
+// FactoredAlgebra optimizes the mean and the covariance themselves. The Solver drives it as an
+// Algebra. The file also holds the diagonal family; lowrank.go holds the low-rank family.
+
+// FactoredAlgebra is the Algebra of a GLM with q(w) = N(m, V), where V is in a family of few
+// coordinates φ: diagonal or low-rank. With the expectations of all rows at (m, V) and
 //
 //	A = Λ0 + Xᵀ diag(γ̂) X,   γ̂_n = −∂²E_n/∂m_n²,   α̂_n = ∂E_n/∂m_n,
 //
-// the gradient of the negative ELBO is Λ0(m − μ0) − Xᵀα̂ in m and that of
-// ½(tr(AV) + log|V⁻¹|), with A held fixed, in φ. A step without history solves
+// the gradient of the negative ELBO is Λ0(m − μ0) − Xᵀα̂ in m, and in φ it is the gradient of
+// ½(tr(AV) + log|V⁻¹|) with A held fixed. A step without history solves
 //
-//	argmin_δ  gᵀδ + ½(δ_mᵀAδ_m + δ_φᵀFδ_φ),   F near the Fisher information of V,
+//	argmin_δ  gᵀδ + ½(δ_mᵀAδ_m + δ_φᵀFδ_φ),   F near the Fisher information of V.
 //
-// a Newton step in m (by conjugate gradients) and one of natural gradients in V,
-// which is the proximal step with r = 0 to first order. What these know nothing of,
-// above all how α̂ and γ̂ change with V, is learnt from the steps (L-BFGS; Nocedal, 1980).
-// A is used in products only, of O(nnz) for each column. A step along δ is halved until
-// the exact ELBO rises.
+// That is a Newton step in m (by conjugate gradients) and a natural-gradient step in V, which is
+// the proximal step with r = 0 to first order. Both ignore how α̂ and γ̂ change with V, so L-BFGS
+// learns that from the steps (Nocedal, 1980). A is used only in products, which take O(nnz) per
+// column. A step along δ is halved until the exact ELBO rises.
 type FactoredAlgebra struct {
 	Lin   *LinearModel
 	N     int
@@ -38,15 +41,15 @@ type FactoredAlgebra struct {
 
 	Fam       covFamily
 	Cur, next factoredState
-	Fresh     bool // the expectations of cur hold
-	Aimed     bool // so do grad and delta
-	Started   bool // cur is no longer the prior
+	Fresh     bool // the expectations of Cur are valid
+	Aimed     bool // grad and delta are also valid
+	Started   bool // Cur is no longer the prior
 	free      bool // the last step was one with a given β
 
 	hess     WeightHessian
-	convex   []float64 // the weights of A with those below 0 replaced by 0; scratch
-	target   []float64 // the weights of A in aside, and
-	rhs      []float64 // the gradient in the mean with it
+	convex   []float64 // the weights of A, negative ones replaced by 0; scratch
+	target   []float64 // the weights of A in aside
+	rhs      []float64 // the gradient of the mean in aside
 	Cg       conjugateGradients
 	History  secants
 	progress Progress
@@ -54,35 +57,35 @@ type FactoredAlgebra struct {
 	grad     []float64 // in (m, φ)
 	delta    []float64
 	kept     []float64 // delta and grad before a step
-	Promise  float64   // nats that the step δ promises
-	// nats that it may have left out, as its linear equations are solved to that alone
+	Promise  float64   // predicted gain of δ, in nats
+	// gain that δ may have missed, because its linear equations are only solved to that accuracy
 	Unseen  float64
-	Beyond  float64 // nats that the last step brought, if it promised much less
-	renewal float64 // nats that V brought when it was renewed last; +Inf at first
+	Beyond  float64 // gain of the last step, if it was far above the predicted gain; else 0
+	renewal float64 // gain of the last renewal of V; +Inf at first
 	within  float64 // Solver.Goal of the last evaluation
-	t       float64 // length of the next step along δ
+	t       float64 // part of δ that the next step takes
 	buf     []float64
 
 	proof    Proof
-	proved   bool      // the determinant of a proof has been taken
-	Most     float64   // multiplications that it may take
+	proved   bool      // a proof has computed its determinant
+	Most     float64   // multiplications that the determinant may take
 	held     []float64 // scratch of prove
 	rows     factoredRows
 	pg       factoredPaper
 	workers  term.Crew
-	Distance float64 // that the last step went
+	Distance float64 // length of the last step
 }
 
-// factoredState is a mean, about μ0, with the expectations under it and a V
-// that its family keeps. Of its State the sites are not used.
+// factoredState is a mean, about μ0, with its expectations. The family keeps V. The sites of its
+// State are unused.
 type factoredState struct {
 	term.State
 	Mean []float64
 	Elbo float64
 }
 
-// NewFactoredAlgebra returns the prior of l with a low-rank covariance, or a diagonal one for rank
-// 0.
+// NewFactoredAlgebra returns the prior of l with a low-rank covariance, or with a diagonal
+// covariance if rank is 0.
 func NewFactoredAlgebra(l *LinearModel, rank int) *FactoredAlgebra {
 	n, d := l.X.Rows, len(l.Names)
 	s := &FactoredAlgebra{Lin: l, N: n, terms: l.Terms, t: 1, Most: MostProof, renewal: math.Inf(1)}
@@ -104,30 +107,33 @@ func NewFactoredAlgebra(l *LinearModel, rank int) *FactoredAlgebra {
 	return s
 }
 
-// Plan is all rows in every step.
+// Plan implements Algebra: every step takes all rows.
 func (s *FactoredAlgebra) Plan() sitePlan { return sitePlan{} }
 
-// ClosedForm reports whether V̂ has a closed form.
+// ClosedForm implements Algebra. The best V for given expectations has a closed form only in the
+// diagonal family.
 func (s *FactoredAlgebra) ClosedForm() bool {
 	_, ok := s.Fam.(*DiagFamily)
 	return ok
 }
 
+// Use implements Algebra.
 func (s *FactoredAlgebra) Use(c term.Crew) { s.workers, s.hess.halt = c, c.Halt }
 
-// Wider implements algebra: of a low-rank V it is known how far from the best of all V it is.
+// Wider implements Algebra. The gap bound of a low-rank V holds over all V.
 func (s *FactoredAlgebra) Wider() bool { return !s.ClosedForm() }
 
+// Moved implements Algebra.
 func (s *FactoredAlgebra) Moved() float64 { return s.Distance }
 
-// Block implements algebra: there is none.
+// Block implements Algebra. It returns an error, because this algebra has no block steps.
 func (s *FactoredAlgebra) Block(batch []int) error {
 	return fmt.Errorf("a batch of %d of %d rows without a step size: blocks need "+
 		"FullCovariance; leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.N,
 		sentinel.ErrParam)
 }
 
-// Ascend implements algebra.
+// Ascend implements Algebra.
 func (s *FactoredAlgebra) Ascend() (passes int, err error) {
 	if err := s.Renewed(); err != nil {
 		return 0, err
@@ -157,7 +163,7 @@ func (s *FactoredAlgebra) Ascend() (passes int, err error) {
 	return 1, err
 }
 
-// Directed is direct, whose error is that of the crew.
+// Directed is Direct with the error of the crew.
 func (s *FactoredAlgebra) Directed() error {
 	promise := s.Promise
 	s.Direct()
@@ -168,7 +174,7 @@ func (s *FactoredAlgebra) Directed() error {
 	return nil
 }
 
-// climb takes the step of ascend, and reports whether there was one.
+// climb takes the step of Ascend, and reports whether it did.
 func (s *FactoredAlgebra) climb() bool {
 	s.free, s.proof = false, Proof{}
 	s.Distance = 0
@@ -190,7 +196,7 @@ func (s *FactoredAlgebra) climb() bool {
 			return true
 		}
 	}
-	// Far from the optimum: towards the V of the curvature here.
+	// Far from the optimum, move toward the V of the present curvature.
 	s.History.Reset()
 	s.Fam.begin(s.delta[s.Lin.X.Cols:], &s.hess)
 	if s.search(6, 1, 1) {
@@ -201,6 +207,7 @@ func (s *FactoredAlgebra) climb() bool {
 	return s.search(50, 1, 1) || s.search(50, 1, 0) || s.search(50, 0, 1)
 }
 
+// Slow implements Algebra.
 func (s *FactoredAlgebra) Slow() bool { return false }
 
 // Renewed makes the expectations of the current state valid.
@@ -221,8 +228,8 @@ func (s *FactoredAlgebra) Renewed() error {
 	return nil
 }
 
-// begin goes from the prior to the V of the curvature at its mean, if that is
-// better: the prior may be so wide that the curvature under it means little.
+// begin moves from the prior to the V of the curvature at its mean, if that is better. The prior
+// may be so wide that the curvature under it means little.
 func (s *FactoredAlgebra) begin() {
 	if s.Cur.Wild && s.alone(false) {
 		return
@@ -246,10 +253,10 @@ func (s *FactoredAlgebra) begin() {
 // mostAstray bounds the steps of alone.
 const mostAstray = 10
 
-// alone goes from a state under which expectations overflow to the least squares through what each
-// term would have if it were the only one, and reports whether that is better: what is known of an
-// exponential there says no more than which way to go. With far it goes on from there, step by step
-// to the targets, until a state is at most half as bad.
+// alone leaves a state whose expectations overflow, because an exponential that overflows gives
+// no more than a direction. It moves to the least squares through the optimum of each term alone,
+// and reports whether that is better. If far is set, it continues with steps to the targets until
+// a state is at most half as bad.
 func (s *FactoredAlgebra) alone(far bool) bool {
 	d := s.Lin.X.Cols
 	for k := range 1 + mostAstray {
@@ -280,10 +287,10 @@ func (s *FactoredAlgebra) alone(far bool) bool {
 	return false
 }
 
-// leastPromise returns what a step of the mean alone promises at least, V held: ½gᵀA⁻¹g ≥ ½ Σ_j
-// g_j²/(D A_jj), as A ≼ D diag(A). Where derivatives are absurd the step that is taken may promise
-// less, by an A that is made positive definite, and where terms curve the other way, by what steps
-// have told of curvature elsewhere. There A is that of |γ̂|.
+// leastPromise returns a lower bound on the predicted gain of a step of the mean alone, V held:
+// ½gᵀA⁻¹g ≥ ½ Σ_j g_j²/(D A_jj), because A ≼ D diag(A). The step itself may predict less. If
+// derivatives are absurd, its A is made positive definite, and if terms are not concave, it uses
+// curvature from earlier steps elsewhere. A has the weights |γ̂| here.
 func (s *FactoredAlgebra) leastPromise() (sum float64) {
 	d := s.Lin.X.Cols
 	diag := make([]float64, d)
@@ -301,8 +308,8 @@ func (s *FactoredAlgebra) leastPromise() (sum float64) {
 	return sum
 }
 
-// aside makes s.hess and s.rhs those of the targets at c, alone or not, where absurd ones are
-// replaced.
+// aside computes s.hess and s.rhs for the targets at c, or for the optimum of each term alone.
+// Absurd targets are replaced.
 func (s *FactoredAlgebra) aside(c *factoredState, alone bool) {
 	s.target, s.rhs = dense.Resize(s.target, s.N), dense.Resize(s.rhs, s.Lin.X.Cols)
 	slope := make([]float64, s.N)
@@ -327,19 +334,19 @@ func (s *FactoredAlgebra) aside(c *factoredState, alone bool) {
 	s.Lin.X.AddMulTOn(s.rhs, slope, nil, s.hess.scratch())
 }
 
-// Where a step promises fewer nats than nearOptimum, or than the goal, V is renewed, until that
-// brings no more than worthRenewing, or than the goal.
+// If a step predicts a gain below nearOptimum or below the goal, V is renewed, until a renewal
+// gains at most worthRenewing or the goal.
 const (
 	nearOptimum   = 1e-2
 	worthRenewing = 1e-4
 )
 
-// settled reports whether V need not be renewed: until then steps may promise little at a
-// stationary point of the ELBO that is no maximum.
+// settled reports whether V need not be renewed. Until then a small predicted gain may come from
+// a stationary point of the ELBO that is not a maximum.
 func (s *FactoredAlgebra) settled() bool { return s.renewal <= max(worthRenewing, s.enough()) }
 
-// renew takes the step of the mean with a new V, which leaves such a point, and reports whether the
-// ELBO rises.
+// renew takes the step of the mean with a new V, which leaves such a point, and reports whether
+// the ELBO rises.
 func (s *FactoredAlgebra) renew() bool {
 	d, old := s.Lin.X.Cols, s.Cur.Elbo
 	delta := append([]float64(nil), s.delta[d:]...)
@@ -355,7 +362,7 @@ func (s *FactoredAlgebra) renew() bool {
 	return false
 }
 
-// look evaluates the state at m + tmδ_m and φ + tvδ_φ.
+// look evaluates the state at m + tmδ_m and φ + tvδ_φ, and stores it in next.
 func (s *FactoredAlgebra) look(tm, tv float64) error {
 	if err := s.workers.Halt.Err(); err != nil {
 		return err
@@ -392,15 +399,15 @@ func (s *FactoredAlgebra) look(tm, tv float64) error {
 	return nil
 }
 
-// accept makes the state that was looked at the current one, and the other way round.
+// accept exchanges the current state and the state of the last look.
 func (s *FactoredAlgebra) accept() {
 	s.Cur, s.next = s.next, s.Cur
 	s.Fam.Accept()
 	s.Fresh, s.Aimed = true, false
 }
 
-// search tries the step of length t in m, in V or in both, and its
-// halves, until the ELBO is finite and rises, or does not fall where rounding hides a rise.
+// search tries the step of length t in m, in V or in both, and its halves, until the ELBO is
+// finite and rises. If rounding hides a rise, it accepts an ELBO that does not fall.
 func (s *FactoredAlgebra) search(times int, mean, cov float64) bool {
 	t := s.t
 	if mean*cov == 0 {
@@ -423,7 +430,7 @@ func (s *FactoredAlgebra) search(times int, mean, cov float64) bool {
 				s.Beyond = 0
 			}
 			s.remember(math.IsInf(old, 0))
-			// the promise, small as it is, was rounding: so are the changes that it was made of
+			// the predicted gain was only rounding, and so were the changes behind it
 			if s.Cur.Elbo <= old {
 				s.History.Reset()
 			}
@@ -437,7 +444,7 @@ func (s *FactoredAlgebra) search(times int, mean, cov float64) bool {
 	return false
 }
 
-// remember takes the step from the state that was current before into the history.
+// remember adds the step from the previous state to the history.
 func (s *FactoredAlgebra) remember(far bool) {
 	d := s.Lin.X.Cols
 	if far {
@@ -455,24 +462,25 @@ func (s *FactoredAlgebra) remember(far bool) {
 //	[ A                      −½Xᵀdiag(∂γ̂/∂m)X²V                 ]
 //	[ −½VX²ᵀdiag(∂γ̂/∂m)X    ½diag(AV) + ½VX²ᵀdiag(∂γ̂/∂v)X²V ],
 //
-// X² being that of the squares of the elements, by conjugate gradients with the diagonal, or A and
-// the diagonal, as their metric. Of the curvature of V that of log|V| alone is counted, ½, beside
-// that of the terms: the step is straight in V, as m + v/2 is, that exponentials are functions of.
+// where X² holds the squares of the elements. Conjugate gradients solve it in the metric of the
+// diagonal, or of A and the diagonal. The curvature of V counts only log|V|, which gives ½, in
+// addition to the terms. The step is straight in V, because exponentials are functions of m +
+// v/2. FactoredAlgebra takes it when steps are slow.
 type diagNewton struct {
 	siteNewton
 	v, scale []float64
-	a, b     []float64 // of the rows
+	a, b     []float64 // vectors over the rows
 }
 
-// leastShrink is the part of a variance that a step of Newton's leaves, at least.
+// leastShrink is the least part of a variance that a Newton step leaves.
 const leastShrink = 0.5
 
-// diagNewtonMost bounds the iterations: each takes four products with X, and a pass takes tens of
-// these, too.
+// diagNewtonMost bounds the iterations. Each takes four products with X. A pass also takes tens
+// of products.
 const diagNewtonMost = 100
 
-// aim stores the step in s.delta, and what it promises. It reports false where the Hessian is not
-// positive definite.
+// aim stores the step in s.delta and its predicted gain in s. It returns false if the Hessian is
+// not positive definite.
 func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 	if s.Cur.Wild || !t.slopes(s.terms, &s.Cur.State, nil, s.workers) {
 		return false
@@ -493,7 +501,7 @@ func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 	copy(t.p, t.z)
 	rho := floats.Dot(t.r, t.z)
 	enough, nothing := newtonTol*newtonTol*rho, newtonNothing*rho
-	gain, total := math.Inf(1), 0.0 // twice the nats of the last iteration, and of all
+	gain, total := math.Inf(1), 0.0 // twice the gain of the last iteration, and of all iterations
 	direct := false
 	for k := 0; k < diagNewtonMost && (rho > enough || rho > nothing && gain > newtonTol*total) &&
 		!s.workers.Halt.Stopped(); k++ {
@@ -511,8 +519,8 @@ func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 		floats.AddScaled(t.r, -rho/curvature, t.q)
 		floats.DivTo(t.z, t.r, t.scale)
 		was := direct
-		// Of the four products two are as one with A.
-		// of the mean in the metric of A itself
+		// Two products with X make one product with A, so k+1 iterations took 2(k+1) products
+		// with A. If that is more work than a factor, A becomes the metric of the mean.
 		if direct = s.hess.due(2*(k+1)) && s.hess.Direct(); direct {
 			s.hess.Solve(t.z[:d], t.r[:d])
 		}
@@ -524,7 +532,7 @@ func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 		}
 		rho = next
 	}
-	if least := 1 - floats.Max(s.delta[d:]); least < leastShrink { // what is left of a variance
+	if least := 1 - floats.Max(s.delta[d:]); least < leastShrink { // the least factor of a variance
 		floats.Scale((1-leastShrink)/(1-least), s.delta)
 	}
 	s.Promise = -0.5 * floats.Dot(s.delta, s.grad)
@@ -553,11 +561,11 @@ func (t *diagNewton) mul(s *FactoredAlgebra) {
 	}
 }
 
-// farOff is the number of nats beyond which a low-rank V follows the curvature, which
-// changes by orders of magnitude there, rather than gradients.
+// farOff is the predicted gain, in nats, above which a low-rank V follows the curvature instead
+// of gradients, because the curvature changes by orders of magnitude.
 const farOff = 1e4
 
-// Direct finds where the current state would move to.
+// Direct computes the next step from the current state, and its predicted gain.
 func (s *FactoredAlgebra) Direct() {
 	if s.Aimed {
 		return
@@ -577,7 +585,7 @@ func (s *FactoredAlgebra) Direct() {
 		s.History.Reset()
 	}
 
-	// What is far below the rounding of the ELBO need not be sought.
+	// Gains far below the rounding of the ELBO do not matter.
 	goal := math.Max(1e-10, 1e-13*math.Abs(c.Elbo))
 	if math.IsInf(c.Elbo, 0) {
 		goal = 0
@@ -601,7 +609,7 @@ func (s *FactoredAlgebra) Direct() {
 	}
 	step(1e-5*goal, false)
 	if enough := max(goal, s.enough()); s.Promise <= enough {
-		// About to say that nothing is left: what the residual hides counts.
+		// The run may end here, so the gain that the residual hides counts.
 		if s.Unseen = s.Cg.unseen(a); s.Unseen > enough {
 			step(0.1*enough, true)
 			s.Unseen = s.Cg.unseen(a)
@@ -614,7 +622,7 @@ func (s *FactoredAlgebra) Direct() {
 	s.Aimed = true
 }
 
-// convexify makes s.hess, that of the current state, the metric, which is positive definite.
+// convexify replaces negative weights of s.hess by 0, so that the metric is positive definite.
 func (s *FactoredAlgebra) convexify() {
 	if slices.Min(s.Cur.Tg) >= 0 {
 		return
@@ -626,7 +634,7 @@ func (s *FactoredAlgebra) convexify() {
 	s.hess.Set(s.convex)
 }
 
-// enough returns the gap at which a run may end here.
+// enough returns the gap at which a run may end in the current state.
 func (s *FactoredAlgebra) enough() float64 {
 	c := &s.Cur
 	enough := goals.With(s.within, s.N, c.Elbo, c.Err)
@@ -636,8 +644,9 @@ func (s *FactoredAlgebra) enough() float64 {
 	return enough
 }
 
-// The gap at which a low-rank V is good enough, in nats a row and at least: its last digits take
-// many passes, and other maxima of its ELBO are further away.
+// The gap at which a low-rank V is good enough is lowRankGoalRow nats per row, but at least
+// lowRankGoal nats. Its last digits take many passes, and the other maxima of its ELBO are
+// further away.
 const (
 	lowRankGoalRow = 1e-6
 	lowRankGoal    = 1e-7
@@ -651,9 +660,10 @@ func (s *FactoredAlgebra) goal() float64 {
 	return max(lowRankGoal, lowRankGoalRow*float64(s.N))
 }
 
-// Evaluate implements algebra. The gap is what the next step promises, −½gᵀδ, where the last step
-// kept to its promise, and until V is settled no less than what renewing it brought last; after a
-// step with a given β it is not known.
+// Evaluate implements Algebra. The gap is the predicted gain of the next step, −½gᵀδ. If the last
+// step gained far more than it predicted, the gap is at least the gain of the last step. Until V
+// is settled it is also at least the gain of the last renewal. After a step with a given β it is
+// unknown.
 func (s *FactoredAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	if err := s.Renewed(); err != nil {
 		return siteEvaluation{}, err
@@ -684,13 +694,13 @@ func (s *FactoredAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	if s.Cur.Absurd() || !s.terms.Concave() {
 		e.Gap = math.Max(e.Gap, s.leastPromise())
 	}
-	if e.GapBound > 0 { // what is proved over a larger family holds for this one
+	if e.GapBound > 0 { // a gap bound over a larger family also holds for this family
 		e.Gap = math.Min(e.Gap, e.GapBound)
 	}
 	return e, nil
 }
 
-// gap returns the estimate of evaluate.
+// gap returns the estimate of Evaluate.
 func (s *FactoredAlgebra) gap() float64 {
 	gap := math.Max(s.Promise+s.Unseen, s.Beyond)
 	if !s.ClosedForm() && !s.settled() {
@@ -699,20 +709,21 @@ func (s *FactoredAlgebra) gap() float64 {
 	return gap
 }
 
-// Weights implements weighted.
+// Weights implements Weighted.
 func (s *FactoredAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	return append([]float64(nil), s.Cur.Mean...), s.Fam.cov(), nil
 }
 
-// factoredPaper is the workspace of the step with a given β.
+// factoredPaper is the workspace of a step with a given β.
 type factoredPaper struct {
-	// move of the mean, yet without the metric of the main text; target of V⁻¹; diagonal of Λ0
+	// h is the move of the mean before the metric of the main text, to is the target of V⁻¹, and
+	// prior is the diagonal of Λ0.
 	h, to, prior []float64
 	mean         []float64
 	appendix     bool
 }
 
-// Marginals implements algebra. The error wraps sentinel.ErrNoProx where V is not diagonal.
+// Marginals implements Algebra. The error wraps sentinel.ErrNoProx if V is not diagonal.
 func (s *FactoredAlgebra) Marginals(x *term.Estimates, batch []int) error {
 	f, ok := s.Fam.(*DiagFamily)
 	if !ok {
@@ -735,11 +746,11 @@ func (s *FactoredAlgebra) Marginals(x *term.Estimates, batch []int) error {
 	return nil
 }
 
-// aim implements algebra: the step of the paper with a diagonal V (PG-SVI-MF),
+// aim implements Algebra. It is the step of the paper with a diagonal V (PG-SVI-MF),
 //
-//	V₊⁻¹ = rV⁻¹ + (1−r)(Λ0 + diag XᵀΓ̂X),   m₊ = m − (1−r) B⁻¹(Λ0(m − μ0) − Xᵀα̂),
+//	V₊⁻¹ = rV⁻¹ + (1−r)(Λ0 + diag XᵀΓ̂X),   m₊ = m − (1−r) B⁻¹(Λ0(m − μ0) − Xᵀα̂).
 //
-// of Λ0 the diagonal alone in V₊⁻¹ and in B, which is V₊⁻¹ or, in the appendix, (1−r)Λ0 + rV⁻¹.
+// V₊⁻¹ and B use only the diagonal of Λ0. B is V₊⁻¹ or, in the appendix, (1−r)Λ0 + rV⁻¹.
 func (s *FactoredAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	t, f, d := &s.pg, s.Fam.(*DiagFamily), s.Lin.X.Cols
 	for k := range x.M {
@@ -762,7 +773,7 @@ func (s *FactoredAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error
 	return nil
 }
 
-// try implements algebra.
+// try implements Algebra.
 func (s *FactoredAlgebra) try(noisy bool) (valid, edge bool) {
 	t, f := &s.pg, s.Fam.(*DiagFamily)
 	for j, p := range f.Cur {
@@ -774,7 +785,7 @@ func (s *FactoredAlgebra) try(noisy bool) (valid, edge bool) {
 	return true, edge
 }
 
-// halve implements algebra.
+// halve implements Algebra.
 func (s *FactoredAlgebra) halve() {
 	t := &s.pg
 	for j, p := range s.Fam.(*DiagFamily).Cur {
@@ -783,7 +794,7 @@ func (s *FactoredAlgebra) halve() {
 	floats.Scale(0.5, t.h)
 }
 
-// take implements algebra.
+// take implements Algebra.
 func (s *FactoredAlgebra) take() error {
 	t, f := &s.pg, s.Fam.(*DiagFamily)
 	t.mean = dense.Resize(t.mean, len(t.to))
@@ -807,23 +818,26 @@ func (s *FactoredAlgebra) take() error {
 	return nil
 }
 
-// DiagFamily is the family of diagonal V. Its coordinates are φ_j = −log V_jj.
+// DiagFamily is the covFamily of diagonal V. Its coordinates are φ_j = −log V_jj.
 type DiagFamily struct {
 	Cur, try []float64 // V⁻¹
 	metric   []float64 // F⁻¹
-	v        []float64 // of try
-	straight bool      // moves are those of V, of −δ_j times V_jj, and not of its logarithm
+	v        []float64 // variances of try
+	straight bool      // moves are straight in V, by −δ_j times V_jj, instead of in its logarithm
 }
 
+// newDiagFamily returns the family with V = diag(prec)⁻¹. It keeps prec.
 func newDiagFamily(prec []float64) *DiagFamily {
 	d := len(prec)
 	return &DiagFamily{Cur: prec, try: make([]float64, d), metric: make([]float64, d)}
 }
 
+// Size implements covFamily.
 func (f *DiagFamily) Size() int { return len(f.Cur) }
 
-// Gradient is ½(1 − ρ), ρ_j = A_jj V_jj. The Fisher information is ½; F is ½(ρ − 1)/log ρ,
-// with which a step without history goes to V⁻¹ = diag(A), however far that is.
+// Gradient implements covFamily. It is ½(1 − ρ) with ρ_j = A_jj V_jj. The Fisher information is
+// ½. F is ½(ρ − 1)/log ρ, because a step without history then reaches V⁻¹ = diag(A) from any
+// distance.
 func (f *DiagFamily) Gradient(g []float64, a *WeightHessian) {
 	for j, p := range f.Cur {
 		r := a.diag[j] / p
@@ -836,8 +850,10 @@ func (f *DiagFamily) Gradient(g []float64, a *WeightHessian) {
 	}
 }
 
+// natural implements covFamily.
 func (f *DiagFamily) natural(g []float64) { floats.Mul(g, f.metric) }
 
+// begin implements covFamily.
 func (f *DiagFamily) begin(dst []float64, a *WeightHessian) {
 	f.straight = false
 	for j, p := range f.Cur {
@@ -845,10 +861,13 @@ func (f *DiagFamily) begin(dst []float64, a *WeightHessian) {
 	}
 }
 
+// begun implements covFamily.
 func (f *DiagFamily) begun() bool { return true }
 
+// renew implements covFamily.
 func (f *DiagFamily) renew([]float64, *WeightHessian) bool { return false }
 
+// Move implements covFamily.
 func (f *DiagFamily) Move(t float64, delta []float64) {
 	for j, p := range f.Cur {
 		if f.straight {
@@ -859,12 +878,14 @@ func (f *DiagFamily) Move(t float64, delta []float64) {
 	}
 }
 
+// secant implements covFamily.
 func (f *DiagFamily) secant(dst []float64) {
 	for j, p := range f.Cur {
 		dst[j] = math.Log(p / f.try[j])
 	}
 }
 
+// Variances implements covFamily.
 func (f *DiagFamily) Variances(v []float64, x *design.Matrix, s *design.Work) {
 	f.v = dense.Resize(f.v, len(f.try))
 	for j, p := range f.try {
@@ -873,6 +894,7 @@ func (f *DiagFamily) Variances(v []float64, x *design.Matrix, s *design.Work) {
 	x.QuadDiagOn(s.Halt, v, f.v, nil)
 }
 
+// Divergence implements covFamily.
 func (f *DiagFamily) Divergence(p *gauss.Prior) float64 {
 	d := len(f.try)
 	var kl float64
@@ -890,13 +912,16 @@ func (f *DiagFamily) Divergence(p *gauss.Prior) float64 {
 	return 0.5 * kl
 }
 
+// Accept implements covFamily.
 func (f *DiagFamily) Accept() { f.Cur, f.try = f.try, f.Cur }
 
+// precondition implements covFamily.
 func (f *DiagFamily) precondition(dst, r []float64,
 	a *WeightHessian) {
 	floats.DivTo(dst, r, a.diag)
 }
 
+// cov implements covFamily.
 func (f *DiagFamily) cov() gauss.Cov {
 	v := make(gauss.Diagonal, len(f.Cur))
 	for j, p := range f.Cur {
@@ -905,6 +930,7 @@ func (f *DiagFamily) cov() gauss.Cov {
 	return v
 }
 
+// State implements Algebra.
 func (s *FactoredAlgebra) State(c *save.State) {
 	d, k := s.Lin.X.Cols, len(s.grad)
 	c.Bool(&s.Fresh, &s.Aimed, &s.Started, &s.proved, &s.free, &s.Cur.Wild)
@@ -925,27 +951,29 @@ func (s *FactoredAlgebra) State(c *save.State) {
 	}
 }
 
+// Constant implements Algebra.
 func (s *FactoredAlgebra) Constant() bool { return s.Fresh && s.Aimed && s.proof.made }
 
+// state implements covFamily.
 func (f *DiagFamily) state(c *save.State) {
 	c.Floats(len(f.try), &f.Cur)
 	c.Bool(&f.straight)
 }
 
 // worthProvingFactored is the estimated gap, as a multiple of the goal, below which the gap of a
-// FactoredAlgebra is proved: that takes the work of a pass.
+// FactoredAlgebra is proved. A proof takes the work of a pass.
 const worthProvingFactored = 10
 
-// MostProof is the number of multiplications that the determinant of a proof may take: some
-// seconds.
+// MostProof is the number of multiplications that the determinant of a proof may take, which is a
+// few seconds.
 const MostProof = 1e11
 
-// worthProving reports whether a proof is worth its cost here. Where the determinant takes longer
-// than passes do it is tried once, where the run may end: of what a low-rank V is below the best of
-// all V later states leave nearly as much.
+// worthProving reports whether a proof is worth its cost here. If the determinant takes longer
+// than passes do, it is tried once, when the run may end. Most of the bound of a low-rank V is
+// its distance from the best of all V, which later states hardly change.
 func (s *FactoredAlgebra) worthProving(goal float64) bool {
 	if s.ClosedForm() {
-		return true // it costs little but the step of the mean, which waits
+		return true // its only cost is the step of the mean, and that waits
 	}
 	switch work, _ := s.ProofWork(); {
 	case work > s.Most:
@@ -956,8 +984,8 @@ func (s *FactoredAlgebra) worthProving(goal float64) bool {
 	return s.Promise+s.Unseen <= worthProvingFactored*goal
 }
 
-// ProofWork returns the number of multiplications that the determinant of a proof takes, +Inf where
-// it would take more memory than the model may have, and whether it is over the rows.
+// ProofWork returns the number of multiplications of the determinant of a proof, and whether it
+// is over the rows. The number is +Inf if the determinant exceeds the memory limit of the model.
 func (s *FactoredAlgebra) ProofWork() (work float64, dual bool) {
 	l, d := s.Lin, s.Lin.X.Cols
 	work, size, dual := s.hess.factorWork()
@@ -971,12 +999,12 @@ func (s *FactoredAlgebra) ProofWork() (work float64, dual bool) {
 	return work, dual
 }
 
-// proofMatrices is the number of N×N or D×D matrices that a proof has at its most.
+// proofMatrices is the largest number of N×N or D×D matrices of a proof.
 const proofMatrices = 6
 
-// Prove takes a Newton step of the mean, V held, unless the ELBO would fall, and returns a proved
-// bound on the gap of the state reached, with an error well below the goal, +Inf if there is none.
-// The error is that of the crew; the proof can then be gone on with.
+// Prove takes a Newton step of the mean, V held, unless the ELBO would fall. It returns a gap
+// bound of the new state with an error well below the goal, or +Inf if it cannot prove one. The
+// error comes from the crew, and the proof can then be continued.
 func (s *FactoredAlgebra) Prove(goal float64, step bool) (float64, error) {
 	d := s.Lin.X.Cols
 	diagonal, ok := s.Fam.(*DiagFamily)
@@ -1013,7 +1041,7 @@ func (s *FactoredAlgebra) Prove(goal float64, step bool) (float64, error) {
 			own := s.Lin.Prior.At(j)
 			scales += term.ScaleGap((s.hess.diag[j]-own)/p, own/p)
 		}
-		// which may be rounding
+		// the bound may be rounding
 		if bound += scales; step && bound > goal && s.Promise+s.Unseen <= goal {
 			bound = min(bound, s.rowsGap(goal)+2*scales)
 		}
@@ -1027,8 +1055,7 @@ func (s *FactoredAlgebra) Prove(goal float64, step bool) (float64, error) {
 	return bound + loss, nil
 }
 
-// loss returns a bound on tr Δ − log|I + Δ| = tr(AV) − D − log|A|/|V⁻¹|, with what rounding may
-// hide of it.
+// loss returns a bound on tr Δ − log|I + Δ| = tr(AV) − D − log|A|/|V⁻¹|, including its rounding.
 func (s *FactoredAlgebra) loss() float64 {
 	told, rounding := s.Told()
 	s.Fam.Move(0, s.delta[s.Lin.X.Cols:])
@@ -1044,7 +1071,8 @@ func (s *FactoredAlgebra) loss() float64 {
 	return loss
 }
 
-// Told returns log|A|/|Λ0| and what rounding may make of it, +Inf where it is not known.
+// Told returns log|A|/|Λ0| and a bound on its rounding. The bound is +Inf if the determinant is
+// unknown.
 func (s *FactoredAlgebra) Told() (logDet, rounding float64) {
 	l, h, none := s.Lin, s.workers.Halt, math.Inf(1)
 	work, dual := s.ProofWork()
@@ -1072,7 +1100,7 @@ func (s *FactoredAlgebra) Told() (logDet, rounding float64) {
 	best.AddRows(l.X, s.Cur.Tg, nil, &buf)
 	ok := best.Factor()
 	if work <= directMost && !(ok && best.Pivot(&best) >= gauss.LeastPivot) {
-		ok = best.Add(prior, l.X, s.Cur.Tg, nil, &buf) // in twice the digits
+		ok = best.Add(prior, l.X, s.Cur.Tg, nil, &buf) // with twice the digits
 	}
 	if !ok {
 		return 0, none
@@ -1085,24 +1113,24 @@ func (s *FactoredAlgebra) Told() (logDet, rounding float64) {
 
 // factoredRows is the workspace of rowsGap.
 type factoredRows struct {
-	low []float64 // of the slopes
-	// what the linear predictors are off by, and their variances under the prior
+	low []float64 // low parts of the slopes
+	// errors of the linear predictors, and their prior variances
 	drift, wide []float64
 	r           dense.Double // the residual, or the mean
 	delta, back []float64
 }
 
-// The slopes of rowsGap are refined so often, or until what is left of the residual is this part of
+// The slopes of rowsGap are refined rowsRefined times, or until the residual is worth rowsRest of
 // the goal.
 const (
 	rowsRefined = 3
 	rowsRest    = 0.1
 )
 
-// rowsGap returns a bound on what the mean leaves to gain by the rows: see Terms.rowGap. Raw units
-// and wide priors blow up, in ½cᵀΛ0⁻¹c, what rounding leaves of c = Λ0m − Xᵀα̂. Slopes a near α̂
-// for which Λ0m − Xᵀa is next to nothing, in twice the digits, leave but the distances a − α̂ to be
-// counted. They come by refinement: where r = Xᵀa − Λ0m and Aδ = r, slopes of a − diag(γ̂)Xδ leave
+// rowsGap bounds the gain that the mean still has, row by row; see Terms.RowGap. Raw units and
+// wide priors magnify the rounding of c = Λ0m − Xᵀα̂ in ½cᵀΛ0⁻¹c. With slopes a near α̂ that make
+// Λ0m − Xᵀa almost zero, computed with twice the digits, only the distances a − α̂ count.
+// Refinement finds such slopes: with r = Xᵀa − Λ0m and Aδ = r, the slopes a − diag(γ̂)Xδ leave
 // Λ0δ.
 func (s *FactoredAlgebra) rowsGap(goal float64) float64 {
 	c, p, x, g := &s.Cur, &s.Lin.Prior, s.Lin.X, &s.rows
@@ -1132,13 +1160,14 @@ func (s *FactoredAlgebra) rowsGap(goal float64) float64 {
 	x.MulDouble(g.drift, g.r, nil)
 	floats.Sub(g.drift, c.M)
 	p.Variances(g.wide, x)
-	// The residual adds to the c of rows without a tangent before that is squared.
+	// The residual adds to the c of rows without a tangent before squaring.
 	rows := s.terms.RowGap(&c.State, c.Elbo, g.wide, g.drift, goal-rest,
 		s.workers.Halt)
 	return rest + rows + 2*math.Sqrt(rest*rows)
 }
 
-// StartAt makes q the Gaussian of a diagonal precision and of the mean, less that of the prior.
+// StartAt makes q the Gaussian with the given diagonal precision and mean. The mean is relative
+// to the prior mean.
 func (s *FactoredAlgebra) StartAt(precision, mean []float64) {
 	copy(s.Fam.(*DiagFamily).Cur, precision)
 	copy(s.Cur.Mean, mean)

@@ -9,22 +9,25 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// Gaussian noise. A term is then a parabola in its latent value, and its site γ = w/σ², b = γ(y −
-// o) whatever q is. One factor of B = I + Γ½KΓ½ gives q (Rasmussen and Williams 2006, algorithm
-// 2.1), and the inverse of the factor its variances:
+// This file fits models with Gaussian noise in one step. A term is then a parabola in its latent
+// value, and its site γ = w/σ², b = γ(y − o) does not depend on q. One factor of B = I + Γ½KΓ½
+// gives q (Rasmussen and Williams 2006, algorithm 2.1), and the inverse of the factor gives its
+// variances:
 //
 //	a = Γ½B⁻¹Γ^−½b,   m = Ka,   V_nn = (1 − (B⁻¹)_nn)/γ_n.
 //
-// No other step is needed, and no V: where sites are their own targets the precisions leave no gap.
+// No other step and no V are needed, because the precisions leave no gap if sites are at their
+// targets. The Ascend methods of DenseAlgebra and WeightAlgebra call direct.
 
 // weakNoise is the γ_nK_nn below which 1 − (B⁻¹)_nn leaves a variance fewer than 13 digits.
 const weakNoise = 1e-3
 
-// roundedRows is the number of rows of K that a goroutine looks through at a time.
+// roundedRows is the number of rows of K that a goroutine reads at a time.
 const roundedRows = 64
 
-// direct goes to the q of Gaussian noise, and reports whether it did: not where it is there, with
-// marginals, nor where rounding makes the ELBO fall. The error is that of the crew.
+// direct moves to the q of Gaussian noise, and reports whether it did. It does not if q is
+// already there, with marginals, or if rounding would lower the ELBO. The error comes from the
+// crew.
 func (s *DenseAlgebra) direct() (ok bool, err error) {
 	n, p, x := s.N, &s.Pg, &s.gap.next
 	x.Resize(n)
@@ -64,13 +67,13 @@ func (s *DenseAlgebra) direct() (ok bool, err error) {
 	return true, nil
 }
 
-// atTargets reports whether the current sites are those of Gaussian noise.
+// atTargets reports whether the current sites are the sites of Gaussian noise.
 func (s *DenseAlgebra) atTargets() bool {
 	return s.Fresh && s.Terms.Noise() > 0 && slices.Equal(s.Cur.Gamma, s.Cur.Tg)
 }
 
-// proveDirect is prove without V, and reports whether that is enough: the mean leaves a gap of no
-// more than ½cᵀKc, and neither that nor rounding is above the goal.
+// proveDirect is prove without V. The gap of the mean is at most ½cᵀKc. It returns false if that
+// or the rounding exceeds the goal.
 func (s *DenseAlgebra) proveDirect(within float64) (Proof, bool) {
 	goal := goals.Of(within, s.N, s.Elbo(&s.Cur, s.LogDet))
 	rounding, bound := s.roundingDirect(), s.gap.Mean(s.K, &s.Cur)
@@ -78,8 +81,8 @@ func (s *DenseAlgebra) proveDirect(within float64) (Proof, bool) {
 		s.Cur.Certain && rounding <= goal && bound <= goal
 }
 
-// roundingDirect estimates what rounding of K and of m = Ka makes of the ELBO; see settle. Of W = Γ
-// − ΓVΓ, which is positive definite, |W_ij| ≤ (W_iiW_jj)^½ is known.
+// roundingDirect estimates the effect of the rounding of K and of m = Ka on the ELBO; see settle.
+// It uses |W_ij| ≤ (W_iiW_jj)^½ for the positive definite matrix W = Γ − ΓVΓ.
 func (s *DenseAlgebra) roundingDirect() float64 {
 	n, c := s.N, &s.Cur
 	s.gap.r = dense.Resize(s.gap.r, 2*n)
@@ -101,7 +104,7 @@ func (s *DenseAlgebra) roundingDirect() float64 {
 	return dense.Epsilon * (math.Sqrt(square) + math.Sqrt(float64(n)*means))
 }
 
-// roundedOf stores the part of each of the rows lo … hi−1 of K in the square of roundingDirect.
+// roundedOf stores the parts of rows lo … hi−1 of K in the square of roundingDirect.
 func (s *DenseAlgebra) roundedOf(rows, w []float64, lo, hi int) {
 	n, c := s.N, &s.Cur
 	for i := lo; i < hi; i++ {
@@ -116,8 +119,8 @@ func (s *DenseAlgebra) roundedOf(rows, w []float64, lo, hi int) {
 	}
 }
 
-// LendFactor returns the factor of the current sites, or nil if it is not at hand. The run may go
-// on: what later steps find at hand, which decides their last bits, is the same.
+// LendFactor returns the factor of the current sites, or nil if they have no factor. The run may
+// continue: later steps find the same factors as without the call, so their bits do not change.
 func (s *DenseAlgebra) LendFactor() *dense.Sites {
 	p := &s.Pg
 	switch {
@@ -130,8 +133,8 @@ func (s *DenseAlgebra) LendFactor() *dense.Sites {
 	return nil
 }
 
-// direct goes from the prior to the q of Gaussian noise, by one product XᵀΓX, and reports whether
-// it did. The error is that of Settle.
+// direct moves from the prior to the q of Gaussian noise by one product XᵀΓX, and reports whether
+// it did. The error comes from Settle.
 func (s *WeightAlgebra) direct() (ok bool, err error) {
 	if !(s.Terms.Noise() > 0 && !s.Free && !s.Started && s.Cur.Bare()) {
 		return false, nil

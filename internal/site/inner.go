@@ -8,50 +8,52 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Outer and inner steps. A new covariance V takes a product XᵀΓX and its factor, or a factor of as
-// many variables as there are; a product of the one at hand with a vector takes less by as many
-// times as there are weights, or variables. Inner steps move the mean alone, by Newton's method
-// with V held, and an outer step then makes V that of the sites that the mean wants.
+// This file moves the mean with V held. A new covariance V costs a product XᵀΓX and its factor,
+// or a factor of order N for N variables. A product of the present V with a vector costs less by
+// a factor of the number of weights, or of variables. Inner steps therefore move the mean alone,
+// by Newton's method with V held. An outer step then computes the V of the sites at that mean.
+// Problem.Stride (algebra.go) takes the outer steps.
 
 // innerMean takes the inner steps. In the means of the variables, of covariance V, a step is
 //
 //	argmin_δ ½δᵀ(V⁻¹ + diag(γ̂ − γ))δ − δᵀ(α̂ − a) = (V⁻¹ + diag(γ̂ − γ))⁻¹(α̂ − a)
 //
-// by conjugate gradients preconditioned with V = XCXᵀ. As V⁻¹ times the direction of a residual is
-// the residual itself, each iteration takes one product with V and no other; and as directions are
-// Xw and residuals count as Xᵀr, each reads X once.
+// by conjugate gradients with the preconditioner V = XCXᵀ. V⁻¹ times the direction of a residual
+// is the residual itself, so each iteration takes only one product with V. Directions are Xw and
+// residuals are needed only as Xᵀr, so each iteration reads X once.
 type innerMean struct {
-	At, next    term.State // the state found, and the next one to look at
-	Value       float64    // of at: KL − Σe, up to a constant
+	At, next    term.State // the state found, and the next candidate
+	Value       float64    // KL − Σe at At, up to a constant
 	r, h        []float64  // the residual, and γ̂ − γ
 	p, q, ap    []float64  // the search direction, V⁻¹ times it and the Hessian times it
 	step, whole []float64  // the step, and V⁻¹ times it
 	ur, s       []float64  // Xᵀr, and C times it
 	shape, near []float64  // relative variances during depart, and the variances to move to
 	w, uq, uh   []float64  // the weights of p, Xᵀq and Xᵀ(h∘p)
-	products    int        // with V that may yet be taken
+	products    int        // products with V that may still be taken
 
 	terms   *term.Terms
-	index   []int // of the terms; nil means all
+	index   []int // indices of the terms; nil means all
 	cov     spreader
 	workers term.Crew
 }
 
-// The mean is found by so many steps of Newton's at most, each with so many iterations and to so
-// small a part of the residual: a V that follows from a mean that is not the best is of no use.
+// A search for the mean takes at most InnerNewtons Newton steps. Each step takes at most
+// innerSolves iterations, and ends when its residual falls by innerReduction. A V computed at a
+// mean that is not the best has no use.
 const (
 	InnerNewtons   = 8
 	innerHalves    = 5
 	innerSolves    = 8
 	innerReduction = 1e-2
-	// of what it is under V: flatter ways are long, and lose a where the covariance of the base is
-	// singular
+	// least curvature of a direction, relative to its curvature under V. Flatter paths are long,
+	// and lose the digits of a if the covariance of the base is singular.
 	innerCurve    = 0.1
 	innerProducts = InnerNewtons * (innerSolves + 1)
 )
 
-// begin makes s, with that value, the state to start from, whose terms have the indices, nil for
-// all, and the covariance cov.
+// begin makes s, with the given value, the first state. The terms have the given indices (nil
+// means all), and the variables have the covariance cov.
 func (t *innerMean) begin(s *term.State, value float64, terms *term.Terms, index []int,
 	cov spreader, c term.Crew) {
 	t.At.CopyFrom(s)
@@ -67,8 +69,8 @@ func (t *innerMean) begin(s *term.State, value float64, terms *term.Terms, index
 	}
 }
 
-// find moves the mean until its steps promise no more than so many nats, or no more than the given
-// part of what the precisions of the sites do. It reports whether it moved.
+// find moves the mean until the predicted gain of a step is at most slack nats, or at most the
+// given part of the predicted gain of the precisions. It reports whether the mean moved.
 func (t *innerMean) find(slack, part float64) (moved bool) {
 	t.products = innerProducts
 	for range InnerNewtons {
@@ -84,7 +86,7 @@ func (t *innerMean) find(slack, part float64) (moved bool) {
 	return moved
 }
 
-// aim finds the step, and reports whether there is one worth more than so many nats.
+// aim finds the step. It returns false if the predicted gain is at most slack nats.
 func (t *innerMean) aim(slack float64) bool {
 	x := &t.At
 	floats.SubTo(t.r, x.D1, x.A)
@@ -133,7 +135,7 @@ func (t *innerMean) aim(slack float64) bool {
 	return !t.workers.Halt.Stopped()
 }
 
-// spread makes s C times Xᵀr, and reports whether it could.
+// spread stores C times Xᵀr in s. It returns false if it cannot.
 func (t *innerMean) spread() bool {
 	if t.products--; t.products < 0 || t.workers.Halt.Stopped() {
 		return false
@@ -141,8 +143,9 @@ func (t *innerMean) spread() bool {
 	return t.cov.spread(t.s, t.ur)
 }
 
-// move takes the step, or a half of it, to a state of the variances v, if that lowers the value.
-// The value here under v is known to first order: −E changes by ½γ̂ for each unit of v.
+// move takes the step, or a half of it several times over, to a state of the variances v, if that
+// lowers the value. The present value under v is known to first order, because −E changes by ½γ̂
+// per unit of v.
 func (t *innerMean) move(v []float64) bool {
 	x, y := &t.At, &t.next
 	copy(y.V, v)
@@ -170,21 +173,22 @@ func (t *innerMean) move(v []float64) bool {
 	return false
 }
 
-// A prior may be far wider than the best V, and expectations under its variances are of little use.
-// The variances are therefore scaled while steps move the mean, so that the sites would determine
-// all dimensions: Σ γ̂v = D. The variances of the best V differ less between rows than those
-// of the prior, because long rows determine their own directions best. The variance of a row is
-// therefore the geometric mean of its prior variance and the average of all.
+// A prior may be far wider than the best V, and expectations under its variances are of little
+// use. The variances are therefore scaled while steps move the mean, so that the sites would
+// determine all dimensions: Σ γ̂v = D. The variances of the best V differ less between rows than
+// the variances of the prior, because long rows determine their own directions best. The variance
+// of a row is therefore the geometric mean of its prior variance and the average of all.
 //
-// Five steps with at most eight products each find the mean so well that the first V of 2,000 rows
-// of 256 columns is 0.02 nats from the best. Four products leave 0.9 nats.
+// Five steps with at most eight products each find the mean so well that the first V of 2,000
+// rows of 256 columns is 0.02 nats from the best. Four products leave 0.9 nats.
 const (
 	departRounds   = 5
 	departProducts = 8
 )
 
-// depart finds a mean from which to leave a base of the variances v, where the state begins, and
-// the variances of so many dimensions there. It reports whether there is one.
+// depart finds a first mean and first variances for a state at a base with the variances v. The
+// variances are scaled for the given number of dimensions. It returns false if there is no such
+// mean.
 func (t *innerMean) depart(v []float64, dims int) bool {
 	t.shape, t.near = dense.Resize(t.shape, len(v)), dense.Resize(t.near, len(v))
 	mean := floats.Sum(v) / float64(len(v))
@@ -197,7 +201,7 @@ func (t *innerMean) depart(v []float64, dims int) bool {
 		if !t.aim(0) {
 			break
 		}
-		// The variances change with the mean: that takes one expectation, not two.
+		// The variances change with the mean, so one expectation serves both.
 		next := t.scaled(scale, dims)
 		floats.ScaleTo(t.near, next, t.shape)
 		if !t.move(t.near) {
@@ -222,7 +226,7 @@ func (t *innerMean) scaled(scale float64, dims int) float64 {
 }
 
 // rescale replaces the variances, shape times scale, by scaled ones. It returns their scale, or 0
-// if there are no expectations under them.
+// if their expectations overflow or fail.
 func (t *innerMean) rescale(scale float64, dims int) float64 {
 	x := &t.At
 	scale = t.scaled(scale, dims)

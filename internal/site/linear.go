@@ -14,35 +14,41 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LinearModel is a model of linear predictors η_n = o_n + x_nᵀw under a prior N(μ0, Λ0⁻¹) of the
-// weights: what a GLM is, and a sparse GP over its features. The terms are functions of Xᵀ(w − μ0).
+// This file declares the linear model, computes its Gram matrix, and chooses the algebra for models
+// with at least as many weights as rows. GLM and SparseGP of the root package build one LinearModel
+// each, and softmax models of two classes another (contrast_two.go). A low-rank fit compares itself
+// with the result of Best.
+
+// LinearModel is a model of linear predictors η_n = o_n + x_nᵀw with the prior N(μ0, Λ0⁻¹) of the
+// weights. A GLM is a linear model, and so is a sparse GP over its features. The terms are
+// functions of Xᵀ(w − μ0).
 type LinearModel struct {
 	Terms *term.Terms
 	X     *design.Matrix
 	Prior gauss.Prior
-	Names []string // of the weights
+	Names []string // names of the weights
 
-	MaxMemory int64 // bytes; 0 is the limit of ErrMemory
+	MaxMemory int64 // bytes; 0 means the limit of ErrMemory
 }
 
-// What a linear model has at its most, measured: besides the matrices of its algebra, vectors of D
-// numbers (names, prior and all), and matrices D×Rank, most of them of the last steps and of a
-// Krylov space.
+// The largest memory of a linear model, measured, in addition to the matrices of its algebra:
+// WeightVectors vectors of D numbers (with names and prior), and LowRankMatrices matrices D×Rank,
+// most of them for the last steps and for a Krylov space.
 const (
 	WeightVectors   = 38
 	LowRankMatrices = 28
 )
 
-// triangleRows is the number of rows of K, of a triangle, that a goroutine takes at a time.
+// triangleRows is the number of rows of the triangle of K that a goroutine takes at a time.
 const triangleRows = 16
 
-// Gram returns K = XΛ0⁻¹Xᵀ, full.
+// Gram returns K = XΛ0⁻¹Xᵀ, both triangles.
 func (l *LinearModel) Gram() []float64 {
 	k, _ := l.GramUntil(nil)
 	return k
 }
 
-// GramUntil is gram, with the error of h where that has stopped.
+// GramUntil is Gram with the error of h if h has stopped.
 func (l *LinearModel) GramUntil(h *parallel.Halt) ([]float64, error) {
 	n, d := l.X.Rows, len(l.Names)
 	k := make([]float64, n*n)
@@ -72,7 +78,7 @@ func (l *LinearModel) GramUntil(h *parallel.Halt) ([]float64, error) {
 	if err := h.Err(); err != nil {
 		return nil, err
 	}
-	for i := range n { // symmetric to the last bit
+	for i := range n { // exactly symmetric
 		for j := range i {
 			k[j*n+i] = k[i*n+j]
 		}
@@ -80,7 +86,7 @@ func (l *LinearModel) GramUntil(h *parallel.Halt) ([]float64, error) {
 	return k, nil
 }
 
-// AddPriorMean makes the terms functions of Xᵀ(w − μ0): their offsets are new.
+// AddPriorMean makes the terms functions of Xᵀ(w − μ0) by adding Xμ0 to their offsets.
 func (l *LinearModel) AddPriorMean() {
 	zero := true
 	for _, m := range l.Prior.Mean {
@@ -97,6 +103,7 @@ func (l *LinearModel) AddPriorMean() {
 	l.Terms.Offset = o
 }
 
+// Digest adds the design and the prior to d.
 func (l *LinearModel) Digest(d *save.Digest) {
 	d.Int(l.X.Rows, l.X.Cols)
 	for i := range l.X.Rows {
@@ -119,29 +126,29 @@ func (l *LinearModel) Digest(d *save.Digest) {
 	}
 }
 
-// Weighted is an algebra of a linear model.
+// Weighted is the algebra of a linear model.
 type Weighted interface {
 	Algebra
-	// Weights returns the mean of w − μ0 and the covariance, both new.
+	// Weights returns the mean of w − μ0 and the covariance of w. The caller owns both.
 	Weights() ([]float64, gauss.Cov, error)
 }
 
-// smallWeights is the number of weights up to which a full covariance costs no more than one of low
-// rank, to speak of.
+// smallWeights is the largest number of weights for which a full covariance costs about as much
+// as a low-rank one.
 const smallWeights = 300
 
-// Small reports whether every V that may be the best is of that rank: with a diagonal prior V⁻¹ has
-// no more factors than there are rows.
+// Small reports whether the best V always has that rank. With a diagonal prior V⁻¹ has at most
+// one factor per row.
 func (l *LinearModel) Small(rank int) bool {
 	d := len(l.Names)
 	return rank >= d || l.Prior.Full == nil && rank >= l.X.Rows && d <= smallWeights
 }
 
-// NewRowAlgebra returns the algebra of a model with at least as many weights as rows: the dual one
-// where float64 has digits enough for it, and otherwise, unless there are too many, that of the
-// weights or, of far more weights than rows, of the span of these, which take twice the digits
-// where they have to. A feature far from zero makes all of K one number, from which the others
-// cannot be told.
+// NewRowAlgebra returns the algebra of a model with at least as many weights as rows. That is the
+// DualAlgebra if float64 has enough digits for K, or if there are more than PrimalWeights
+// weights. Otherwise it is the WeightAlgebra, or the SpanAlgebra if there are far more weights
+// than rows; both compute with twice the digits if they have to. Digits run out if a feature is
+// far from zero: all entries of K are then nearly equal, and their differences are lost.
 func (l *LinearModel) NewRowAlgebra(workers term.Crew) (Algebra, error) {
 	k, err := l.GramUntil(workers.Halt)
 	if err != nil {
@@ -160,12 +167,12 @@ func (l *LinearModel) NewRowAlgebra(workers term.Crew) (Algebra, error) {
 	return NewDualAlgebra(l, k, workers)
 }
 
-// bestPasses bounds the passes of best: a fit of the sites takes tens, and in the worst units
-// hundreds.
+// bestPasses bounds the passes of best. A fit of the sites takes tens of passes, and hundreds in
+// the worst units.
 const bestPasses = 500
 
-// Best finds the best full Gaussian of w − μ0, or the best that bestPasses lead to. The matrix is
-// its covariance.
+// Best finds the best full Gaussian of w − μ0, or the best that bestPasses passes reach. The
+// matrix is its covariance.
 func (l *LinearModel) Best(c term.Crew) (s term.Sought, v *mat.SymDense, err error) {
 	alg, s, err := l.best(c)
 	if err != nil {
@@ -179,7 +186,7 @@ func (l *LinearModel) Best(c term.Crew) (s term.Sought, v *mat.SymDense, err err
 	return s, cov.Sym(), nil
 }
 
-// best is Best with the algebra that found it.
+// best returns the algebra that Best uses.
 func (l *LinearModel) best(c term.Crew) (alg Algebra, s term.Sought, err error) {
 	if l.X.Rows > len(l.Names) {
 		alg, err = NewWeightAlgebra(l, c)

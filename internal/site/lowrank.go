@@ -13,25 +13,30 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
+// This file holds the low-rank family of covariances, V⁻¹ = diag(d) + UUᵀ, and the linear algebra
+// of FactoredAlgebra (factored.go): products with the Hessian of the mean, conjugate gradients
+// and the history of L-BFGS. The diagonal family is in factored.go.
+
 // lowRankFamily is the family of V with V⁻¹ = P = diag(d) + UUᵀ. Its coordinates are log e and U,
-// d_j = e_j + leastUnique·(UUᵀ)_jj. What minimises ½(tr(AV) + log|P|) is the maximum-likelihood
-// factor analysis of A in the place of a sample covariance.
+// with d_j = e_j + leastUnique·(UUᵀ)_jj. The minimum of ½(tr(AV) + log|P|) is the
+// maximum-likelihood factor analysis with A in the place of the sample covariance.
 type lowRankFamily struct {
 	cur, try *gauss.LowRank
-	e, etry  []float64 // of cur and try
+	e, etry  []float64 // e of cur and of try
 	w, aw    []float64 // VU and AVU
 	k        []float64 // UᵀVU
-	kc       []float64 // the Cholesky factor of what stands for it in F
+	kc       []float64 // Cholesky factor of the matrix that replaces K in F
 	metric   []float64 // F⁻¹ of log e
 	t        []float64
 	product  []float64
 	scratch  []float64
 }
 
-// leastUnique is the least part of P_jj, nearly, that is d_j's: diag(d)⁻¹ − ZZᵀ loses as many
-// digits.
+// leastUnique is about the least part of P_jj that belongs to d_j, because diag(d)⁻¹ − ZZᵀ loses
+// digits in proportion.
 const leastUnique = 1e-6
 
+// NewLowRankFamily returns the family of the given rank. Its V is the inverse of diag(prec).
 func NewLowRankFamily(prec []float64, rank int) *lowRankFamily {
 	n := len(prec)
 	f := &lowRankFamily{cur: gauss.NewLowRank(n, rank), try: gauss.NewLowRank(n, rank)}
@@ -44,15 +49,16 @@ func NewLowRankFamily(prec []float64, rank int) *lowRankFamily {
 	return f
 }
 
+// Size implements covFamily.
 func (f *lowRankFamily) Size() int { return len(f.cur.D) * (1 + f.cur.Rank) }
 
-// Gradient is, with W = VU, B = WᵀAW and K = UᵀVU,
+// Gradient implements covFamily. With W = VU, B = WᵀAW and K = UᵀVU it is
 //
 //	∂/∂U = V(P − A)VU = W − V AW,   V AW = diag(d)⁻¹(AW − UB),
 //	∂/∂d_j = ½(V − VAV)_jj,   d_j²(VAV)_jj = A_jj − 2(U AWᵀ)_jj + (UBUᵀ)_jj,
 //
-// the first with d held fixed. The Fisher information of log e is near ½e_j²V_jj², and that of U
-// maps δ to VδK plus a term of the same size.
+// the first with d held fixed. The Fisher information of log e is near ½e_j²V_jj². The Fisher
+// information of U maps δ to VδK plus a term of the same size.
 func (f *lowRankFamily) Gradient(g []float64, a *WeightHessian) {
 	c := f.cur
 	n, k := len(c.D), c.Rank
@@ -86,8 +92,8 @@ func (f *lowRankFamily) Gradient(g []float64, a *WeightHessian) {
 	dense.Cholesky(f.kc, k)
 }
 
-// natural applies F⁻¹: 2/(e_jV_jj)² to log e, and g ↦ Pg(K + 0.4I)⁻¹ to U: weak factors are not to
-// run away.
+// natural applies F⁻¹: 2/(e_jV_jj)² to log e, and g ↦ Pg(K + 0.4I)⁻¹ to U. The 0.4 keeps weak
+// factors from running away.
 func (f *lowRankFamily) natural(g []float64) {
 	c := f.cur
 	n, k := len(c.D), c.Rank
@@ -107,7 +113,7 @@ func (f *lowRankFamily) natural(g []float64) {
 	}
 }
 
-// begun reports whether U ≠ 0: at 0 it has no gradient.
+// begun reports whether U ≠ 0. At 0 its gradient is zero.
 func (f *lowRankFamily) begun() bool {
 	for _, u := range f.cur.U {
 		if u != 0 {
@@ -117,14 +123,14 @@ func (f *lowRankFamily) begun() bool {
 	return false
 }
 
-// begin moves to the factors of A that there are with D = diag(A), and what they leave as e.
+// begin moves to the factors of A with D = diag(A), and to the e that they leave.
 func (f *lowRankFamily) begin(dst []float64, a *WeightHessian) {
 	// Below 1 there is no factor; a small one can still grow.
 	f.factors(dst, a, a.diag, 1.01, false)
 }
 
-// renew moves to the best U given d, with what that leaves of diag(A) as e: gradients may have led
-// to eigenvectors other than the leading ones, which are stationary, too.
+// renew moves to the best U given d, and to the e that it leaves of diag(A). Gradients may have
+// led to eigenvectors other than the leading ones, which are also stationary.
 func (f *lowRankFamily) renew(dst []float64, a *WeightHessian) bool {
 	f.factors(dst, a, f.cur.D, 1, true)
 	return true
@@ -143,18 +149,19 @@ func (f *lowRankFamily) factors(dst []float64, a *WeightHessian, d []float64, le
 	floats.Sub(dst[n:], f.cur.U)
 }
 
-// The Krylov space of leading begins with so many vectors more than factors, and has so many
-// blocks.
+// The Krylov space of leading begins with krylovExtra vectors more than factors, and has
+// krylovBlocks blocks.
 const (
 	krylovExtra  = 8
 	krylovBlocks = 5
 )
 
-// leading stores in u what minimises ½(tr(AV) + log|V⁻¹|) given d: d^½Q(Λ − I)₊^½ with the leading
-// eigenvalues and vectors of S = d^−½Ad^−½ (Lawley and Maxwell, 1971), eigenvalues being at least
-// the given one. They are the Ritz vectors in the block Krylov space of random vectors and, where
-// warm is set, of the current U (Musco and Musco, 2015): all blocks count, and not the last alone,
-// as what leads of a flat spectrum is yet in all of them.
+// leading stores the minimizer of ½(tr(AV) + log|V⁻¹|) given d in u. It is d^½Q(Λ − I)₊^½ with
+// the leading eigenvalues and vectors of S = d^−½Ad^−½, where eigenvalues below least are
+// replaced by least (Lawley and Maxwell, 1971). Ritz vectors approximate them. The block Krylov
+// space starts from random vectors and, if warm is set, from the current U (Musco and Musco,
+// 2015). It uses all blocks instead of the last block alone, because the leading part of a flat
+// spectrum is spread over all of them.
 func (f *lowRankFamily) leading(u []float64, a *WeightHessian, d []float64, least float64,
 	warm bool) {
 	n, r := len(d), f.cur.Rank
@@ -167,7 +174,7 @@ func (f *lowRankFamily) leading(u []float64, a *WeightHessian, d []float64, leas
 		for b := range row {
 			row[b] = rng.NormFloat64()
 		}
-		if warm { // nearly those of the current U
+		if warm { // approximately the current U
 			copy(row[:r], f.cur.U[j*r:(j+1)*r])
 			floats.Scale(1/math.Sqrt(d[j]), row[:r])
 		}
@@ -190,6 +197,7 @@ func (f *lowRankFamily) leading(u []float64, a *WeightHessian, d []float64, leas
 	}
 }
 
+// Move implements covFamily.
 func (f *lowRankFamily) Move(t float64, delta []float64) {
 	c, n := f.try, len(f.cur.D)
 	k := c.Rank
@@ -203,7 +211,7 @@ func (f *lowRankFamily) Move(t float64, delta []float64) {
 		}
 		u := c.U[j*k : (j+1)*k]
 		least := leastUnique * floats.Dot(u, u)
-		e = math.Max(e, 1e-20*least) // where it has no effect
+		e = math.Max(e, 1e-20*least) // too small to have an effect
 		f.etry[j], c.D[j] = e, e+least
 	}
 	if !c.Factor() {
@@ -211,6 +219,7 @@ func (f *lowRankFamily) Move(t float64, delta []float64) {
 	}
 }
 
+// secant implements covFamily.
 func (f *lowRankFamily) secant(dst []float64) {
 	n := len(f.e)
 	for j, e := range f.e {
@@ -219,10 +228,12 @@ func (f *lowRankFamily) secant(dst []float64) {
 	floats.SubTo(dst[n:], f.cur.U, f.try.U)
 }
 
+// Variances implements covFamily.
 func (f *lowRankFamily) Variances(v []float64, x *design.Matrix, s *design.Work) {
 	f.try.VariancesOn(v, x, nil, s)
 }
 
+// Divergence implements covFamily.
 func (f *lowRankFamily) Divergence(p *gauss.Prior) float64 {
 	c := f.try
 	n, k := len(c.D), c.Rank
@@ -241,16 +252,19 @@ func (f *lowRankFamily) Divergence(p *gauss.Prior) float64 {
 	return 0.5 * (kl - floats.Dot(f.aw, c.Z))
 }
 
+// Accept implements covFamily.
 func (f *lowRankFamily) Accept() {
 	f.cur, f.try = f.try, f.cur
 	f.e, f.etry = f.etry, f.e
 }
 
+// precondition implements covFamily.
 func (f *lowRankFamily) precondition(dst, r []float64,
 	_ *WeightHessian) {
 	f.cur.Solve(dst, r, f.t)
 }
 
+// cov implements covFamily.
 func (f *lowRankFamily) cov() gauss.Cov {
 	c := gauss.NewLowRank(len(f.cur.D), f.cur.Rank)
 	copy(c.D, f.cur.D)
@@ -259,88 +273,89 @@ func (f *lowRankFamily) cov() gauss.Cov {
 	return c
 }
 
-// covFamily is a family of covariances V, with a current one and one that is
-// tried. It is to V what siteAlgebra is to sites.
+// covFamily is a family of covariances V. It stores a current V and a candidate V that a step
+// tries. FactoredAlgebra moves it and accepts the candidate.
 type covFamily interface {
 	// Size returns the number of coordinates φ.
 	Size() int
 	// Gradient stores the gradient of ½(tr(AV) + log|V⁻¹|) in φ in g.
 	Gradient(g []float64, a *WeightHessian)
-	// natural replaces g by F⁻¹g, F being near the Fisher information in φ.
+	// natural replaces g by F⁻¹g, where F is close to the Fisher information in φ.
 	natural(g []float64)
-	// begin stores in dst a move towards argmin ½(tr(AV) + log|V⁻¹|), A being positive
-	// definite, from however far off.
+	// begin stores in dst a move toward argmin ½(tr(AV) + log|V⁻¹|) from any distance. A is
+	// positive definite.
 	begin(dst []float64, a *WeightHessian)
-	// begun reports whether the gradient tells where to go from the current V.
+	// begun reports whether the gradient at the current V is a useful direction.
 	begun() bool
-	// renew stores in dst a move to a V with the same ½(tr(AV) + log|V⁻¹|) or a lower one
-	// that gradients may not lead to, and reports whether the family has such a thing.
+	// renew stores in dst a move to a V that gradients may not reach, with the same ½(tr(AV) +
+	// log|V⁻¹|) or less. It returns false if the family has no such move.
 	renew(dst []float64, a *WeightHessian) bool
-	// Move makes φ + tδ the one that is tried, or what is nearest to it and valid.
+	// Move makes φ + tδ the candidate, or the nearest valid V.
 	Move(t float64, delta []float64)
-	// secant stores the current φ minus the one that is tried, which was current before.
+	// secant stores the current φ minus the φ of the candidate, which was current before.
 	secant(dst []float64)
-	// Variances stores x_nᵀVx_n of the V that is tried; they are of no use where s.halt has
-	// stopped.
+	// Variances stores x_nᵀVx_n of the candidate. The numbers are invalid if s.Halt has stopped.
 	Variances(v []float64, x *design.Matrix, s *design.Work)
-	// Divergence returns ½(tr(Λ0V) − D + log|V⁻¹| − log|Λ0|) of the V that is tried.
+	// Divergence returns ½(tr(Λ0V) − D + log|V⁻¹| − log|Λ0|) of the candidate.
 	Divergence(p *gauss.Prior) float64
-	// Accept makes the V that is tried the current one, and the other way round.
+	// Accept exchanges the current V and the candidate.
 	Accept()
-	// precondition stores in dst M⁻¹r with an M that is near A.
+	// precondition stores M⁻¹r in dst, where M is close to A.
 	precondition(dst, r []float64, a *WeightHessian)
-	// cov returns the current V, new.
+	// cov returns a copy of the current V.
 	cov() gauss.Cov
 	// state writes or reads the current V.
 	state(c *save.State)
 }
 
-// WeightHessian is A = Λ0 + Xᵀ diag(w) X, known by its products.
+// WeightHessian is the Hessian A = Λ0 + Xᵀ diag(w) X of the mean. It multiplies by A without
+// storing A, and factors A only if that pays.
 type WeightHessian struct {
 	X     *design.Matrix
 	Prior *gauss.Prior
 	w     []float64
-	diag  []float64 // of A
+	diag  []float64 // the diagonal of A
 	buf   []float64
 	work  design.Work
-	halt  *parallel.Halt // once it has stopped, products are of no use
+	halt  *parallel.Halt // products are invalid once it has stopped
 
 	chol         []float64 // the factor of direct
-	unit, row    []float64 // of its rows, and scratch
-	tried, Exact bool      // direct was tried at these weights, and there is a factor,
-	Dual         bool      // over the rows
+	unit, row    []float64 // units of the rows of chol, and scratch
+	tried, Exact bool      // Direct was called at these weights; it found a factor
+	Dual         bool      // the factor is over the rows
 }
 
-// Set sets the weights, which are kept, and computes the diagonal.
+// Set sets the weights and computes the diagonal. It keeps w.
 func (a *WeightHessian) Set(w []float64) {
 	a.w, a.diag, a.tried, a.Exact = w, dense.Resize(a.diag, a.X.Cols), false, false
 	a.Prior.DiagTo(a.diag)
 	a.X.AddSquares(a.diag, w, nil, a.scratch())
 }
 
-// Mul stores Az in dst, both cols×k.
+// Mul stores Az in dst. Both are cols×k.
 func (a *WeightHessian) Mul(dst, z []float64, k int) {
 	a.Prior.Mul(dst, z, k)
 	a.X.AddGramMul(dst[:a.X.Cols*k], z, k, a.w, a.scratch())
 }
 
-// scratch returns memory for products with the rows.
+// scratch returns the memory for products with the rows.
 func (a *WeightHessian) scratch() *design.Work {
 	a.work.Halt = a.halt
 	return &a.work
 }
 
-// A factor of A, or of what stands for it over the rows, is that over the weights where it takes no
-// more than directFew multiplications, as it has more digits, and none where it takes more than
-// directMost, or more memory than the rows, or than directSmall numbers.
+// Direct factors A, or a matrix over the rows that replaces it. It factors over the weights if
+// that takes at most directFew multiplications, because the factor then has more digits. It gives
+// up if the factor takes more than directMost multiplications, or more memory than both the rows
+// and directSmall numbers.
 const (
 	directFew   = 1e7
 	directMost  = 1e9
 	directSmall = 1e6
 )
 
-// factorWork returns the number of multiplications of a factor and of its numbers, and whether it
-// is over the rows.
+// factorWork returns the multiplications and the size of a factor, and whether the factor is over
+// the rows.
 func (a *WeightHessian) factorWork() (work, size float64, dual bool) {
 	n, d, per := float64(a.X.Rows), float64(a.X.Cols), float64(a.X.PerRow())
 	work, size = n*per*per/2+d*d*d/3, d*d
@@ -350,8 +365,8 @@ func (a *WeightHessian) factorWork() (work, size float64, dual bool) {
 	return work, size, dual
 }
 
-// directWork is factorWork, of a factor that is not too large: there is none of +Inf
-// multiplications.
+// directWork returns factorWork for a factor of acceptable size, and +Inf multiplications if the
+// factor is too large.
 func (a *WeightHessian) directWork() (work float64, dual bool) {
 	work, size, dual := a.factorWork()
 	if work > directMost || size > max(directSmall, float64(a.X.Rows)*float64(a.X.PerRow())) {
@@ -360,17 +375,17 @@ func (a *WeightHessian) directWork() (work float64, dual bool) {
 	return work, dual
 }
 
-// due reports whether so many products with A are as much work as a factor of it: then that is
-// worth its while, as in hindsight the work was at most twice what was needed, however many more
-// there would have been.
+// due reports whether the given number of products with A is as much work as a factor of A. At
+// that point a factor pays: the total work is at most twice the least possible, however many
+// products would have followed.
 func (a *WeightHessian) due(products int) bool {
 	work, _ := a.directWork()
 	return 2*float64(products)*float64(a.X.Rows)*float64(a.X.PerRow()) >= work
 }
 
-// Direct makes the factor that solve takes, and reports whether there is one and it is not too
-// large: of A in units of its diagonal or, of many weights and few rows under a diagonal prior, of
-// I + W^½XΛ0⁻¹XᵀW^½, which has fewer digits. It is as good as float64 is.
+// Direct computes the factor for Solve, and returns false if it is too large or does not exist.
+// It factors A in units of its diagonal. If there are many weights and few rows under a diagonal
+// prior, it factors I + W^½XΛ0⁻¹XᵀW^½, which has fewer digits.
 func (a *WeightHessian) Direct() bool {
 	if a.tried {
 		return a.Exact
@@ -428,7 +443,7 @@ func (a *WeightHessian) Direct() bool {
 	return a.Exact
 }
 
-// Solve stores A⁻¹r in dst, by the factor of direct.
+// Solve stores A⁻¹r in dst, by the factor of Direct.
 func (a *WeightHessian) Solve(dst, r []float64) {
 	if !a.Dual {
 		floats.MulTo(dst, r, a.unit)
@@ -448,29 +463,30 @@ func (a *WeightHessian) Solve(dst, r []float64) {
 	a.Prior.Solve(dst, dst)
 }
 
-// conjugateGradients minimises ½δᵀAδ − gᵀδ (Hestenes and Stiefel, 1952).
+// conjugateGradients minimizes ½δᵀAδ − gᵀδ (Hestenes and Stiefel, 1952).
 type conjugateGradients struct {
 	r, z, p, q []float64
-	Iterations int // of all solutions
+	Iterations int // over all calls of solve
 }
 
-// Conjugate gradients take so many iterations at most. From where a factor of A itself is due on
-// that is their metric: columns that have next to all in common, as those far from zero have with
-// an intercept, leave them no end. A V of low rank, which is near A⁻¹, is so far a metric as good,
-// for lowRankCG iterations at least. Not for a proof, which wants a residual that is small in units
-// of the prior: what rounding leaves of one in the metric of A may be anything there.
+// maxCG bounds the iterations of conjugate gradients. When a factor of A is due, it becomes their
+// metric, because almost equal columns otherwise need very many iterations. Columns far from zero
+// are almost equal to an intercept. A low-rank V is close to A⁻¹ and is as good a metric for
+// lowRankCG iterations at least. A proof never uses the factor. It needs a residual that is small
+// in units of the prior, and rounding in the metric of A may leave any residual there.
 const (
 	maxCG     = 1000
 	lowRankCG = 50
 )
 
-// solve stores the minimiser in delta, so accurately that what the residual r leaves, ½rᵀM⁻¹r, is
-// below tol, or below its part min(0.01, ρ) of what there was at first, ρ: a
-// Newton step to that accuracy keeps the quadratic convergence of an exact one
-// (Dembo, Eisenstat and Steihaug, 1982). It returns an estimate of ½gᵀA⁻¹g.
+// solve stores the minimizer in delta. The remaining residual r has a predicted gain ½rᵀM⁻¹r
+// below tol, or below the part min(0.01, ρ) of its first value ρ. A Newton step to that accuracy
+// keeps the quadratic convergence of an exact step (Dembo, Eisenstat and Steihaug, 1982). It
+// returns an estimate of ½gᵀA⁻¹g.
 //
-// The preconditioner M may be far above A along what columns nearly have in common. With proof the
-// residual is measured by the prior, ½rᵀΛ0⁻¹r ≥ ½rᵀA⁻¹r, until that is below tol.
+// The preconditioner M may be far above A in directions that columns almost share. If proof is
+// set, the residual is measured by the prior instead, ½rᵀΛ0⁻¹r ≥ ½rᵀA⁻¹r, until that is below
+// tol.
 func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float64, m covFamily,
 	tol float64, proof bool) float64 {
 	for _, p := range []*[]float64{&c.r, &c.z, &c.p, &c.q} {
@@ -502,14 +518,14 @@ func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float6
 			a.Solve(c.z, c.r)
 			next = floats.Dot(c.r, c.z)
 			direct = next > 0
-			lost = !direct // rounding has left no metric
+			lost = !direct // rounding hides the metric
 		}
 		if !direct {
 			m.precondition(c.z, c.r, a)
 			next = floats.Dot(c.r, c.z)
 		}
 		if direct != was {
-			copy(c.p, c.z) // another metric, in which to begin anew
+			copy(c.p, c.z) // start again in the new metric
 		} else {
 			floats.AddScaledTo(c.p, c.z, next/rho, c.p)
 		}
@@ -518,20 +534,21 @@ func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float6
 	return 0.5 * (floats.Dot(g, delta) + math.Max(0, rho))
 }
 
-// unseen is ½rᵀΛ0⁻¹r of the residual r that is left.
+// unseen returns ½rᵀΛ0⁻¹r of the last residual r. It bounds the gain that the step missed.
 func (c *conjugateGradients) unseen(a *WeightHessian) float64 {
 	a.Prior.Solve(c.q, c.r)
 	return 0.5 * floats.Dot(c.q, c.r)
 }
 
-// secants are the last steps of an iteration and the changes of the gradient along
-// them, from which L-BFGS makes its inverse Hessian out of another one, H:
-// unfold, H and fold applied in turn to a gradient.
+// secants stores the last steps of an iteration and the changes of the gradient along them.
+// L-BFGS turns another inverse Hessian H into its own with them: unfold, H and fold are applied
+// to a gradient in turn.
 type secants struct {
 	pairs []*secant // oldest first
 	open  bool      // the last pair lacks the new gradient
 }
 
+// secant is a step s with the change y of the gradient along it.
 type secant struct {
 	s, y    []float64
 	sy, alp float64
@@ -539,11 +556,13 @@ type secant struct {
 
 const secantDepth = 8
 
+// len returns the number of pairs.
 func (h *secants) len() int { return len(h.pairs) }
 
+// Reset drops all pairs.
 func (h *secants) Reset() { h.pairs, h.open = h.pairs[:0], false }
 
-// next returns the place for a step and for the gradient before it.
+// next returns the memory for a step and for the gradient before it.
 func (h *secants) next(n int) *secant {
 	switch {
 	case len(h.pairs) == secantDepth || h.open && len(h.pairs) > 0:
@@ -567,8 +586,8 @@ func (h *secants) next(n int) *secant {
 	return *p
 }
 
-// complete ends the last pair with the gradient after the step. A pair without
-// positive curvature is dropped.
+// complete adds the gradient after the step to the last pair. A pair without positive curvature
+// is dropped.
 func (h *secants) complete(g []float64) {
 	if !h.open {
 		return
@@ -582,6 +601,7 @@ func (h *secants) complete(g []float64) {
 	}
 }
 
+// unfold stores the first half of the two-loop recursion of L-BFGS for the gradient g in dst.
 func (h *secants) unfold(dst, g []float64) {
 	copy(dst, g)
 	for k := len(h.pairs) - 1; k >= 0; k-- {
@@ -591,12 +611,14 @@ func (h *secants) unfold(dst, g []float64) {
 	}
 }
 
+// fold applies the second half of the recursion to dst.
 func (h *secants) fold(dst []float64) {
 	for _, p := range h.pairs {
 		floats.AddScaled(dst, p.alp-floats.Dot(p.y, dst)/p.sy, p.s)
 	}
 }
 
+// state writes or reads the pairs, whose vectors have n numbers.
 func (h *secants) state(c *save.State, n int) {
 	size := len(h.pairs)
 	c.Int(&size)
@@ -617,6 +639,7 @@ func (h *secants) state(c *save.State, n int) {
 	}
 }
 
+// state implements covFamily.
 func (f *lowRankFamily) state(c *save.State) {
 	n, k := len(f.cur.D), f.cur.Rank
 	c.Floats(n, &f.cur.D, &f.e)
@@ -626,5 +649,5 @@ func (f *lowRankFamily) state(c *save.State) {
 	}
 }
 
-// The seed of leading.
+// leading uses this seed.
 const leadingSeed1, leadingSeed2 = 0x5eed, 0xe1b0

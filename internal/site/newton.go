@@ -10,21 +10,26 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Progress tells how fast steps to the targets of the sites converge, by the nats that they
-// promise.
+// This file takes Newton's steps when steps to the targets of the sites converge slowly. Progress
+// detects that. The leap of Problem.Stride (algebra.go) uses siteNewton, and its walk uses
+// siteRates. A diagonal family uses the differences of siteNewton in diagNewton (factored.go).
+
+// Progress measures how fast steps to the targets of the sites converge, by the gains that they
+// predict.
 type Progress struct {
-	seen   int                 // terms of the pass under way
-	sum    float64             // promised in that pass
-	before [slowPasses]float64 // promised in the passes before, the last one first
+	seen   int                 // terms in the current pass
+	sum    float64             // predicted gain of that pass, in nats
+	before [slowPasses]float64 // predicted gains of the passes before, the last pass first
 	Passes int
 	Slow   bool
-	rest   int // passes until it is slow again, after a step of Newton's that failed
+	rest   int // passes until it is slow again, after a Newton step that failed
 }
 
-// Steps to the targets are slow if in so many passes their promise falls by less than slowFall: on
-// ordinary data it falls by that in a pass or two, and where expectations change with the variance
-// more than with the mean, not in a hundred. Where less than slowLeast nats are promised all that
-// is left may be rounding. Where a step of Newton's fails, the next is tried after slowRest passes.
+// Steps to the targets are slow if slowPasses passes reduce the predicted gain by less than a
+// factor of slowFall. On ordinary data a pass or two suffice for that factor. A hundred passes do
+// not, if expectations change more with the variance than with the mean. A predicted gain below
+// slowLeast nats may be rounding. After a Newton step fails, slowRest passes go by before the
+// next one.
 const (
 	slowPasses = 6
 	slowFall   = 3
@@ -32,11 +37,11 @@ const (
 	slowRest   = 3
 )
 
-// farPromise is the number of nats from which on slow steps are tried to be left by the targets of
-// the sites alone.
+// farPromise is the predicted gain, in nats, from which slow steps also try the targets of single
+// sites.
 const farPromise = 1e4
 
-// Add takes account of a step of so many of n terms.
+// Add records the predicted gain of a step of the given number of terms, of n in all.
 func (p *Progress) Add(promise float64, terms, n int) {
 	p.sum += promise
 	if p.seen += terms; p.seen < n {
@@ -54,12 +59,13 @@ func (p *Progress) Add(promise float64, terms, n int) {
 	p.seen, p.sum = 0, 0
 }
 
-// due reports whether other steps than those to the targets are due at s.
+// due reports whether s needs other steps than the steps to the targets.
 func (p *Progress) due(s *term.State) bool { return p.Slow || p.lost(s) }
 
-// lost reports whether after a pass there are still terms in s whose expectations overflow.
+// lost reports whether expectations of s still overflow after a pass.
 func (p *Progress) lost(s *term.State) bool { return p.Passes > 0 && s.Wild }
 
+// state writes or reads p.
 func (p *Progress) state(c *save.State) {
 	c.Int(&p.seen, &p.Passes, &p.rest)
 	c.Float(&p.sum)
@@ -69,54 +75,57 @@ func (p *Progress) state(c *save.State) {
 	c.Bool(&p.Slow)
 }
 
-// siteNewton is Newton's step of the ELBO in (m, v) of the variables of sites, v standing for all
-// of V. With the covariance S of the variables, and γ̂, α̂ what the expectations say of γ and a, it
+// siteNewton is Newton's step of the ELBO in (m, v) of the variables of sites, where v stands for
+// all of V. With the covariance S of the variables, and the targets γ̂ and α̂ of the sites, it
 // solves
 //
 //	[ S⁻¹ + diag(γ̂ − γ)   ½diag(∂γ̂/∂m)              ] [δm]   [ α̂ − a     ]
 //	[ ½diag(∂γ̂/∂m)        ½(S∘S)⁻¹ + ½diag(∂γ̂/∂v)  ] [δv] = [ ½(γ − γ̂) ].
 //
-// The inverses are the metric M in which a step to the targets of the sites is the steepest; of the
-// rest such steps know nothing. It counts where an exponential stands against a wide prior, for
-// E[exp(η)] = exp(m + v/2) changes by far more than m and v do. The system is solved by conjugate
-// gradients in the metric M, whose first step is thus along that to the targets.
+// The inverses form the metric M, in which a step to the targets is the steepest descent. Such a
+// step ignores the other entries. They matter if an exponential competes with a wide prior,
+// because E[exp(η)] = exp(m + v/2) then changes by far more than m and v do. Conjugate gradients
+// in the metric M solve the system, so their first step is along the step to the targets.
 type siteNewton struct {
 	tm, tv []float64 // ∂γ̂/∂m and ∂γ̂/∂v
-	// Of two parts, for m and for v. Directions have a dual, M times them: the changes of the
-	// linear coefficients about the means, and −½ times those of γ.
+	// Each vector has a part for m and a part for v. The dual of a direction is M times the
+	// direction: the changes of the linear coefficients about the means, and −½ times the changes
+	// of γ.
 	r, z []float64 // residual and its direction
 	p, q []float64 // search direction and its dual
 	d, e []float64 // the step and its dual
 }
 
-// Differences of γ̂ are taken over this part of a standard deviation or of a variance to both
-// sides, or of 1 where that is less: where variances are large exponentials change over a distance
-// of 1. What rounding hides of large numbers is added, as far as that allows.
+// Differences of γ̂ are central. The distance is the part newtonDifference of a standard
+// deviation or of a variance, or of 1 if that is less, because exponentials change over a
+// distance of 1. It grows by newtonRounding times the number itself, to be above its rounding,
+// but by at most newtonFarthest.
 const (
 	newtonDifference = 1e-6
 	newtonRounding   = 1e-9
 	newtonFarthest   = 1e-3
 )
 
-// newtonFlat is the part of the curvature of a term in (m, v) that the differences may be wrong by.
-// A term of an exponential is flat where m + v/2 does not change, which a wide prior leaves to the
-// rest of the ELBO, a part in 10⁵ and less of the term's curvature elsewhere.
+// newtonFlat is the relative error that the differences may have in the curvature of a term in
+// (m, v). An exponential is flat in the direction in which m + v/2 is constant. A wide prior
+// leaves that direction to the rest of the ELBO, whose curvature there is at most 10⁻⁵ of the
+// term's curvature in other directions.
 const newtonFlat = 1e-3
 
-// The conjugate gradients end where the square of the residual is this part of what it was, and the
-// nats that the last iteration promises are this part of what all do: the more exact a step, the
-// faster the next. They end in any case where nothing but rounding is left of the residual, and
-// after so many iterations or N, if that is more. An iteration takes 2N² operations and a step to
-// the targets N³ or more: N of them cost no more than a pass.
+// The conjugate gradients end when two conditions hold. The squared residual is newtonTol of its
+// first value, and the gain of the last iteration is newtonTol of the gain of all iterations. A
+// more exact step makes the next step converge faster. They also end when the residual is only
+// rounding, and after newtonMost or N iterations, whichever is more. An iteration takes 2N²
+// operations and a step to the targets N³ or more, so N iterations cost no more than a pass.
 const (
 	newtonTol     = 1e-6
 	newtonNothing = 1e-20
 	newtonMost    = 200
 )
 
-// aim finds the step at s, the state of the terms in batch (nil means all), with the covariance cov
-// of the variables, of which the lower triangle counts. It reports whether there is one: not
-// without a cov.
+// aim finds the step at s, the state of the terms in batch (nil means all). The lower triangle of
+// cov is the covariance of the variables. It returns false if cov is nil or no finite step
+// exists.
 func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []float64,
 	c term.Crew) bool {
 	n := len(s.M)
@@ -136,7 +145,7 @@ func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []fl
 	clear(t.e)
 	rho := floats.Dot(t.r, t.z)
 	enough, nothing := newtonTol*rho, newtonNothing*rho
-	gain, total := math.Inf(1), 0.0 // twice the nats of the last iteration, and of all
+	gain, total := math.Inf(1), 0.0 // twice the gain of the last iteration, and of all iterations
 	for k := 0; k < max(newtonMost, n) &&
 		(rho > enough || rho > nothing && gain > newtonTol*total) && !c.Halt.Stopped(); k++ {
 		curvature := floats.Dot(t.p, t.q)
@@ -145,7 +154,8 @@ func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []fl
 			curvature += (s.Tg[i]-s.Gamma[i])*a*a + (t.tm[i]*a+0.5*t.tv[i]*b)*b
 		}
 		if !(curvature > 0) || math.IsInf(curvature, 0) {
-			// Not convex here: the step so far, or else the one to the targets.
+			// The problem is not convex here. Keep the step so far, or else the step to the
+			// targets.
 			if k == 0 {
 				copy(t.d, t.p)
 			}
@@ -168,14 +178,14 @@ func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []fl
 		floats.AddScaledTo(t.q, t.r, next/rho, t.q)
 		rho = next
 	}
-	// What is left of the residual are also changes that cancel each other, where there are more
-	// terms than weights: with it every site goes to where its own target does.
+	// The residual also holds changes that cancel each other, if there are more terms than
+	// weights. Adding it sends every site to its own target.
 	floats.Add(t.e, t.r)
 	_, ok := dense.AllFinite(t.e)
 	return ok && !c.Halt.Stopped()
 }
 
-// slopes takes the differences of γ̂ at s, and reports whether they are finite.
+// slopes computes the differences of γ̂ at s, and reports whether they are finite.
 func (t *siteNewton) slopes(terms *term.Terms, s *term.State, batch []int, c term.Crew) bool {
 	n := len(s.M)
 	t.tm, t.tv = dense.Resize(t.tm, n), dense.Resize(t.tv, n)
@@ -195,12 +205,13 @@ func (t *siteNewton) slopes(terms *term.Terms, s *term.State, batch []int, c ter
 	return true
 }
 
+// differences computes the slopes of all elements on the workers of c.
 func (t *siteNewton) differences(terms *term.Terms, s *term.State, batch []int, c term.Crew) {
 	parallel.For(len(s.M), 8, c.Workers,
 		func(_, lo, hi int) { t.difference(terms, s, batch, c.Halt, lo, hi) })
 }
 
-// difference is slopes for the elements lo … hi−1 of s.
+// difference computes the slopes of the elements lo … hi−1 of s.
 func (t *siteNewton) difference(terms *term.Terms, s *term.State, batch []int, halt *parallel.Halt,
 	lo, hi int) {
 	i := lo
@@ -210,7 +221,7 @@ func (t *siteNewton) difference(terms *term.Terms, s *term.State, batch []int, h
 	}
 }
 
-// slope returns ∂γ̂/∂m and ∂γ̂/∂v of term n at (m, v), where γ̂ is tg.
+// slope returns ∂γ̂/∂m and ∂γ̂/∂v of term n at (m, v). The argument tg is γ̂ there.
 func (t *siteNewton) slope(terms *term.Terms, n int, m, v, tg float64) (tm, tv float64) {
 	hm := newtonDifference*math.Sqrt(min(v, 1)) + min(newtonRounding*math.Abs(m), newtonFarthest)
 	hv := newtonDifference*min(v, 1) + min(newtonRounding*v, newtonFarthest)
@@ -224,7 +235,7 @@ func (t *siteNewton) slope(terms *term.Terms, n int, m, v, tg float64) (tm, tv f
 	return tm, tv
 }
 
-// natural stores M⁻¹r in z: Sr_m and 2(S∘S)r_v.
+// natural stores M⁻¹r in z. Its two parts are Sr_m and 2(S∘S)r_v.
 func (t *siteNewton) natural(cov []float64, n int) {
 	dense.Symv(1, dense.Symmetric(cov, n), dense.Vector(t.r[:n]), 0, dense.Vector(t.z[:n]))
 	r, z := t.r[n:], t.z[n:]
@@ -240,9 +251,9 @@ func (t *siteNewton) natural(cov []float64, n int) {
 	}
 }
 
-// precision returns the change of γ_i in the length h of the step. To be good far from the optimum
-// the way there is straight in v where that rises, by the factor 1 + u: the precisions then fall by
-// that, and not along their slope.
+// precision returns the change of γ_i for the part h of the step. If the variance rises by the
+// factor 1 + u, the path is straight in v, because that is more accurate far from the optimum.
+// The precision then falls by the same factor instead of following its slope.
 func (t *siteNewton) precision(s *term.State, i int, h float64) float64 {
 	d, u := -2*h*t.e[len(s.M)+i], h*t.d[len(s.M)+i]/s.V[i]
 	if u > 0 {
@@ -251,9 +262,10 @@ func (t *siteNewton) precision(s *term.State, i int, h float64) float64 {
 	return d
 }
 
-// mean returns the move of m_i, if v_i has become v. What that differs from the step, Δv, would
-// change γ̂, and the mean makes up for it: it goes to where γ̂ is what it were without, further by
-// −Δv (∂γ̂/∂v)/(∂γ̂/∂m), which is ∓½Δv for an exponential.
+// mean returns the move of m_i if v_i has become v. The difference Δv between v and the step
+// changes γ̂, and the mean compensates for it. It moves further by −Δv (∂γ̂/∂v)/(∂γ̂/∂m), which
+// leaves γ̂ at the value that it would have without the difference. For an exponential that is
+// ∓½Δv.
 func (t *siteNewton) mean(s *term.State, i int, h, v float64) float64 {
 	d := h * t.d[i]
 	if dv := v - s.V[i] - h*t.d[len(s.M)+i]; t.tm[i] != 0 {
@@ -264,23 +276,25 @@ func (t *siteNewton) mean(s *term.State, i int, h, v float64) float64 {
 	return d
 }
 
-// linear returns the change of a_i, of the site about its mean, with γ held as it is.
+// linear returns the change of a_i, the coefficient of the site about its mean, with γ fixed.
 func (t *siteNewton) linear(s *term.State, i int, h float64) float64 {
 	return h * (t.e[i] - s.Gamma[i]*t.d[i])
 }
 
-// siteRates solves the problem of rated terms by its dual, in which there is no exponential (Khan,
-// Aravkin, Friedlander and Seeger, 2013): with C the covariance of the base, which has no sites,
-// and all of a that of γ, a_n = slope_n − sign_n γ_n,
+// siteRates solves the problem of rated terms by its dual, which has no exponential (Khan,
+// Aravkin, Friedlander and Seeger, 2013). A term is rated if its likelihood is a linear function
+// of η plus one exponential (Likelihood.Rated). With C the covariance of the base, which has no
+// sites, and a as a function of γ, a_n = slope_n − sign_n γ_n, the dual is
 //
-//	argmin_γ  ½aᵀCa + m0ᵀa − ½ log|C⁻¹ + diag(γ)| + Σ_n γ_n(log γ_n − 1 − origin_n),
+//	argmin_γ  ½aᵀCa + m0ᵀa − ½ log|C⁻¹ + diag(γ)| + Σ_n γ_n(log γ_n − 1 − origin_n).
 //
-// whose gradient is −ρ, ρ_n = origin_n + sign_n m_n + v_n/2 − log γ_n for the m and v of the sites,
-// and whose Hessian is diag(sign)·C·diag(sign) + ½V∘V + diag(1/γ). Under a prior far wider than its
-// rows tell, the best rates of counts of zero are those of means of −10⁶ and variances of 2·10⁶
-// that make up for each other. The ELBO falls by orders of magnitude on any straight way between
-// two such states, so that only the shortest steps raise it; of the dual Newton's steps go all of
-// their way.
+// Its gradient is −ρ, with ρ_n = origin_n + sign_n m_n + v_n/2 − log γ_n for the m and v of the
+// sites. Its Hessian is diag(sign)·C·diag(sign) + ½V∘V + diag(1/γ).
+//
+// The dual is needed if the prior is far wider than the rows can correct. Counts of zero then
+// have their best rates at means of −10⁶ and variances of 2·10⁶ that compensate for each other.
+// On any straight line between two such states the ELBO falls by orders of magnitude, so only the
+// shortest steps raise it. Newton's steps of the dual go the whole way.
 type siteRates struct {
 	sign, origin, slope []float64
 
@@ -289,11 +303,11 @@ type siteRates struct {
 	step, da, dm []float64 // the steps of γ, a and m
 }
 
-// The steps end where no |ρ| is above ratesNear, and after ratesMost of them: far off each takes a
-// factor of e. No γ falls by a factor of more than e^ratesFall in a step, nor below ratesLeast of a
-// precision: such a row is asleep, and wakes when its rate is more. A step is small if no γ changes
-// by more than the part ratesSmall. A step takes N³ operations for its Hessian, which is for up to
-// ratesRows rows.
+// The steps end when no |ρ| exceeds ratesNear, and after at most ratesMost steps, because each
+// step takes a factor of e far from the optimum. In a step γ falls by at most a factor of
+// e^ratesFall, and never below the part ratesLeast of a precision. A row at that limit is asleep,
+// and wakes when its rate is larger. A step is small if no γ changes by more than the part
+// ratesSmall. The Hessian of a step takes N³ operations, so it is used for up to ratesRows rows.
 const (
 	ratesNear  = 0.01
 	ratesMost  = 60
@@ -303,8 +317,8 @@ const (
 	ratesRows  = 2000
 )
 
-// set makes the terms those of t at index, of a base, and reports whether they are rated and there
-// is a dual.
+// set selects the terms of t at index, about a base. It returns false if they are not rated or
+// the dual does not apply.
 func (r *siteRates) set(t *term.Terms, index []int, base *term.State) bool {
 	n := len(base.M)
 	rate := t.Lik.Rated()
@@ -321,7 +335,7 @@ func (r *siteRates) set(t *term.Terms, index []int, base *term.State) bool {
 	return true
 }
 
-// asleep returns the γ of a row of variance v that tells nothing, 0 for one of zeros.
+// asleep returns the γ of a row of variance v without information. It is 0 if v is 0.
 func asleep(v float64) float64 {
 	if v == 0 {
 		return 0
@@ -329,7 +343,7 @@ func asleep(v float64) float64 {
 	return ratesLeast / v
 }
 
-// far makes ρ that of s, and returns the greatest |ρ|.
+// far computes ρ at s, and returns the greatest |ρ|.
 func (r *siteRates) far(s *term.State) (far float64) {
 	for i, g := range s.Gamma {
 		rho := r.origin[i] + r.sign[i]*s.M[i] + 0.5*s.V[i] - math.Log(g)
@@ -342,11 +356,11 @@ func (r *siteRates) far(s *term.State) (far float64) {
 	return far
 }
 
-// aim takes a step of γ at s, whose covariance is cov and whose ρ is at hand, and stores those of a
-// and m. It reports whether there is one.
+// aim takes a step of γ at s, whose covariance is cov, and stores the steps of a and m. The
+// caller has computed ρ by far. It returns false if there is no step.
 //
-// The step of m is C times that of a. Where C is large rounding of a blows up in it: a small step
-// instead has log γ meet its rate to first order.
+// The step of m is C times the step of a. A large C magnifies the rounding of a, so a small step
+// computes m from log γ and its rate to first order instead.
 func (r *siteRates) aim(s *term.State, cov []float64, w term.Crew) bool {
 	n := len(s.M)
 	if cov == nil {

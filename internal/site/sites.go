@@ -15,14 +15,17 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Sites is the Algebra of any mover: q is the prior, the base of the mover, times a site for every
-// term,
+// This file holds Sites, the Algebra that all bases share: steps of all terms, steps with a given
+// β, evaluations, saving and resuming. DenseAlgebra, WeightAlgebra, ContrastAlgebra and
+// ContrastGP embed it. It delegates steps of all terms to the Problem Batch. The file ends with
+// moveProof, the proof for any exact base, and with the sampler of block steps.
+
+// Sites is the Algebra of any Base. The approximation q is the prior times a site for every term,
 //
 //	V⁻¹ = C⁻¹ + diag(γ),   V⁻¹m = b.
 //
-// A Base is enough for steps of all terms, those of the paper, evaluations and a run that is saved,
-// and for a proof where it is Exact. What else one knows it says by the other interfaces of
-// base.go.
+// A Base suffices for steps of all terms, steps of the paper, evaluations and saved runs, and for
+// a proof if it is exact. The optional interfaces of base.go add the rest.
 type Sites struct {
 	Terms *term.Terms
 	N     int
@@ -30,38 +33,38 @@ type Sites struct {
 
 	Cur        term.State
 	LogDet     float64 // log|C|/|V|
-	Fresh      bool    // m, v and the expectations of cur are those of its sites
-	Unresolved bool    // rounding hides some of v
+	Fresh      bool    // M, V and the expectations of Cur belong to its sites
+	Unresolved bool    // rounding hides some variances
 	free       bool    // the last step was one with a given β
 
 	Proof    Proof
 	Progress Progress
-	Batch    Problem    // of all terms, about the prior
-	base     term.State // the prior, once batch needs it
-	spare    term.State // zeros, whose memory base takes
-	Batched  bool       // batch is at the current sites
-	Started  bool       // batch has a state, which blocks are to be better than
+	Batch    Problem    // problem of all terms, about the prior
+	base     term.State // the prior, once Batch needs it
+	spare    term.State // zeros; base takes their memory
+	Batched  bool       // Batch is at the current sites
+	Started  bool       // Batch has a state, and blocks must be better than it
 	to       siteTarget
 	Workers  term.Crew
-	Distance float64 // that the last step went
+	Distance float64 // length of the last step
 }
 
-// siteTarget is that of a step with a given β.
+// siteTarget is the target of a step with a given β.
 type siteTarget struct {
 	gamma, b []float64 // γ₊ and b₊
-	a, mean  []float64 // of the appendix, C⁻¹m₊ and m₊
+	a, mean  []float64 // for the appendix, C⁻¹m₊ and m₊
 	w        []float64
 }
 
-// NewSites returns the prior of t, as the mover has it. The error says which term has no
-// expectation there.
+// NewSites returns the prior of t on the base. The error names a term whose expectation fails
+// under the prior.
 func NewSites(t *term.Terms, on Base, workers term.Crew) (*Sites, error) {
 	s := &Sites{}
 	return s, s.begin(t, on, workers)
 }
 
-// takeMemory takes the memory of the states of all terms from other Sites, which must not be used any
-// more. A new page of memory costs more than clearing a known one.
+// takeMemory takes the memory of the states of all terms from other Sites, which must not be used
+// afterward. A new page of memory costs more than clearing a known one.
 func (s *Sites) takeMemory(old *Sites) {
 	s.Cur, s.spare = old.Cur, old.base
 	for _, state := range []*term.State{&s.Cur, &s.spare} {
@@ -77,18 +80,19 @@ func (s *Sites) takeMemory(old *Sites) {
 	to.delta, to.U, to.D, to.tg, to.tc = from.delta, from.U, from.D, from.tg, from.tc
 }
 
-// lay is begin for a prior that is looked at when that is due.
+// lay is begin without the marginals of the prior, which are computed when they are needed.
 func (s *Sites) lay(t *term.Terms, on Base, workers term.Crew) {
 	s.Terms, s.N, s.on = t, t.Elements(), on
 	s.Cur.Resize(s.N)
 	s.Use(workers)
 }
 
+// begin sets s to the prior of t. Softmax models start without expectations.
 func (s *Sites) begin(t *term.Terms, on Base, workers term.Crew) error {
 	s.lay(t, on, workers)
 	s.Cur = on.Prior()
 	s.free = true
-	if t.K > 1 { // which are dear, and the first step leaves without them
+	if t.K > 1 { // expectations are costly, and the first step needs none
 		return nil
 	}
 	s.Fresh = true
@@ -98,6 +102,7 @@ func (s *Sites) begin(t *term.Terms, on Base, workers term.Crew) error {
 	return nil
 }
 
+// Use implements Algebra.
 func (s *Sites) Use(c term.Crew) {
 	s.Workers, s.Batch.Workers = c, c
 	if k, ok := s.on.(keeper); ok {
@@ -113,22 +118,26 @@ func (s *Sites) Plan() sitePlan {
 	return sitePlan{}
 }
 
+// ClosedForm implements Algebra.
 func (s *Sites) ClosedForm() bool { return true }
 
+// Wider implements Algebra.
 func (s *Sites) Wider() bool { return false }
 
+// Moved implements Algebra.
 func (s *Sites) Moved() float64 { return s.Distance }
 
+// Slow implements Algebra.
 func (s *Sites) Slow() bool { return s.Fresh && s.Progress.due(&s.Cur) }
 
-// stale says that the sites are others than those that the base knows.
+// stale marks the results of the base as outdated, because the sites have changed.
 func (s *Sites) stale() {
 	if k, ok := s.on.(keeper); ok {
 		k.stale()
 	}
 }
 
-// Refresh makes the marginals and expectations those of the sites.
+// Refresh computes the marginals and expectations of the sites.
 func (s *Sites) Refresh() error {
 	if s.Fresh {
 		return nil
@@ -170,9 +179,9 @@ func (s *Sites) prepareTry() {
 	s.Batch.prepareTry(s.Terms, nil, s.on, &s.base)
 }
 
-// here makes the current sites the state of the problem of all terms if they are no worse than the
-// one that it has, from which it steps otherwise. Where it has none and they have no value it is
-// the prior.
+// here makes the current sites the state of Batch if they are no worse than its present state.
+// Otherwise Batch takes a step from its present state. If it has no state and the sites have no
+// value, it starts at the prior.
 func (s *Sites) here() error {
 	p, ok := &s.Batch, false
 	_, renews := s.on.(factored)
@@ -195,7 +204,7 @@ func (s *Sites) here() error {
 	switch {
 	case s.Started && ok && p.Accept():
 	case s.Started:
-		if !p.Iterate() { // the blocks were no good
+		if !p.Iterate() { // the blocks did not help
 			if err := s.Workers.Halt.Err(); err != nil {
 				return err
 			}
@@ -218,16 +227,16 @@ func (s *Sites) here() error {
 		}
 	}
 	if err := s.Workers.Halt.Err(); err != nil {
-		return err // and what has not begun begins anew
+		return err // the next call starts again
 	}
 	s.Started = !renews
 	return nil
 }
 
-// bare reports whether there are no sites.
+// bare reports whether all sites are zero.
 func (s *Sites) bare() bool { return s.Cur.Bare() }
 
-// elbo returns the ELBO of the current state, which is fresh.
+// elbo returns the ELBO of the current state, which must be fresh.
 func (s *Sites) elbo() float64 {
 	if s.Started && s.Batched {
 		return -s.Batch.Cur.Value
@@ -263,7 +272,7 @@ func (s *Sites) Ascend() (passes int, err error) {
 		if err := s.Workers.Halt.Err(); err != nil {
 			return 0, err
 		}
-		if p.tol > 0 { // which may be what hides a gain
+		if p.tol > 0 { // the tolerance may hide a gain
 			if err := p.expectAgain(0); err != nil {
 				return 0, err
 			}
@@ -276,7 +285,7 @@ func (s *Sites) Ascend() (passes int, err error) {
 	}
 	s.Progress.Add(p.Decrement(), s.N, s.N)
 	if !s.Started && s.Elbo(&p.Cur.State, p.Cur.LogDet) < before-ElboRounding*math.Abs(before) {
-		// Less accurate here than the state from blocks, which stands.
+		// The result is less accurate than the state from blocks, so that state stays.
 		s.Batched, s.Distance = false, 0
 		return passes, nil
 	}
@@ -284,8 +293,8 @@ func (s *Sites) Ascend() (passes int, err error) {
 	return passes, nil
 }
 
-// depart leaves the prior of terms of several latent values for what is better than a bound on the
-// ELBO there, of which it does not take the expectations. It reports whether it did.
+// depart leaves the prior of a softmax model without computing its expectations. It moves to a
+// state that is better than a bound on the ELBO of the prior. It reports whether it did.
 func (s *Sites) depart() bool {
 	p := &s.Batch
 	if s.Terms.K <= 1 || s.Fresh || s.Started || !s.bare() || !s.Terms.Concave() {
@@ -325,7 +334,7 @@ func (s *Sites) follow(p *problemState) {
 	s.stale()
 }
 
-// StartAt makes the sites those with the given γ, and a about the means m.
+// StartAt sets the sites to the given γ, and to a about the means m.
 func (s *Sites) StartAt(gamma, a, m []float64) {
 	copy(s.Cur.Gamma, gamma)
 	copy(s.Cur.A, a)
@@ -333,8 +342,8 @@ func (s *Sites) StartAt(gamma, a, m []float64) {
 	s.Fresh, s.Batched, s.Started, s.free, s.Proof = false, false, false, false, Proof{}
 }
 
-// Promise returns about how many nats the current state, which is evaluated, lacks, +Inf where the
-// base does not know. The error is that of a crew that is halted.
+// Promise returns the predicted gain of the current state, in nats. The state must be evaluated.
+// It returns +Inf if the base has no estimate. The error comes from a halted crew.
 func (s *Sites) Promise() (float64, error) {
 	p, ok := s.on.(prover)
 	if !ok {
@@ -364,8 +373,8 @@ func (s *Sites) Block(batch []int) error {
 	return err
 }
 
-// Evaluate implements Algebra. The gap is what the problem linearised at the current state
-// promises.
+// Evaluate implements Algebra. The gap is the predicted gain of the problem linearized at the
+// current state.
 func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
 	if err := s.Refresh(); err != nil {
 		return siteEvaluation{}, err
@@ -397,21 +406,22 @@ func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
 		e.GapBound = s.Proof.bound
 		e.ELBO, e.ELBOErr = s.elbo(), goals.NeverZero(s.Cur.Err+s.Proof.rounding)
 		e.Gap = goals.NeverZero(p.decrement())
-		if err := s.Workers.Halt.Err(); err != nil { // it may have been halted inside
+		if err := s.Workers.Halt.Err(); err != nil { // the crew may have halted in a call
 			return siteEvaluation{}, err
 		}
 	}
 	return e, nil
 }
 
-// moveProof is what moves alone prove of the gap: with C the covariance of the prior, ½cᵀCc is what
-// the mean may gain, and the sites, or the log-determinant at their targets, say what the
-// precisions may; see term.SiteChange.
+// moveProof proves the gap of any exact Base by its moves. With C the covariance of the prior,
+// the mean can gain ½cᵀCc. The gain of the precisions follows from the changes of the sites to
+// their targets (term.SiteChange), or from the log-determinant at the targets.
 type moveProof Sites
 
+// ready implements prover.
 func (s *moveProof) ready() (bool, error) { return true, nil }
 
-// held stores Vu in d, for the V of the current state, and reports whether it could.
+// held stores Vu in d, for the V of the current state. It returns false if it cannot.
 func (s *moveProof) held(d, u []float64) bool {
 	t := &s.to
 	if h, ok := s.on.(holder); ok && s.Batched {
@@ -427,7 +437,7 @@ func (s *moveProof) held(d, u []float64) bool {
 	return true
 }
 
-// decrement is ½cᵀVc + ¼‖Δ‖²_F, of which the sites bound the second.
+// decrement returns ½cᵀVc + ¼‖Δ‖²_F. The sites give a bound on the second part.
 func (s *moveProof) decrement() (nats float64) {
 	c, t := &s.Cur, &s.to
 	dense.ResizeAll(s.N, &t.gamma, &t.b, &t.a, &t.w)
@@ -439,8 +449,8 @@ func (s *moveProof) decrement() (nats float64) {
 	return 0.5*floats.Dot(t.b, t.a) + 0.25*change.Square()
 }
 
-// meanStep takes the step of the mean, V held, or goes to the best mean that inner steps find, if
-// the value does not rise. It does so once, also where a proof that was halted begins again.
+// meanStep takes the step of the mean, V held, or moves to the best mean of the inner steps, if
+// the value does not rise. It does so once, even if a halted proof starts again.
 func (s *moveProof) meanStep() {
 	p := &s.Batch
 	x := &p.Cur.State
@@ -458,6 +468,7 @@ func (s *moveProof) meanStep() {
 	}
 }
 
+// prove implements prover.
 func (s *moveProof) prove(within float64) (Proof, error) {
 	p := Proof{made: true, bound: math.Inf(1)}
 	if s.meanStep(); s.Workers.Halt.Stopped() {
@@ -487,8 +498,8 @@ func (s *moveProof) prove(within float64) (Proof, error) {
 	return p, s.Workers.Halt.Err()
 }
 
-// bound returns what is proved of the gap where the mean may gain so many nats: what the sites say
-// of the precisions, or exact if the goal is in reach by that alone.
+// bound returns the gap bound if the mean can gain the given number of nats. The precisions
+// contribute the bound by their sites, or the result of exact if only that can reach the goal.
 func (s *moveProof) bound(mean, goal float64, exact func() float64) float64 {
 	change := s.Cur.Change()
 	precision := change.Gap()
@@ -548,7 +559,7 @@ func (s *Sites) Marginals(x *term.Estimates, batch []int) error {
 	return nil
 }
 
-// aim implements Algebra: Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
+// aim implements Algebra. Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
 func (s *Sites) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	t, n := &s.to, s.N
 	dense.ResizeAll(n, &t.gamma, &t.b, &t.w, &t.mean)
@@ -581,8 +592,8 @@ func (s *Sites) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	return nil
 }
 
-// try implements Algebra. Without a taker the move itself tells, and noise may let no variance grow
-// beyond a tenfold of the prior's.
+// try implements Algebra. Without a factored base, the move itself tests the target, and noise
+// may let no variance exceed ten times its prior variance.
 func (s *Sites) try(noisy bool) (valid, edge bool) {
 	t := &s.to
 	if k, ok := s.on.(factored); ok {
@@ -686,16 +697,16 @@ func (s *Sites) Constant() bool {
 	return s.Fresh && (!ok || k.settled()) && (s.free || s.Proof.made)
 }
 
-// promising is blocks of the terms whose sites promise most, each on its own, at the state that the
-// block meets: with δ the distance of a site from its target δ_a²v + ½δ_γ²v². Every PromiseSweep-th
-// pass visits each term once, so that none is forgotten whose promise says too little of what it
-// does with others. As the promises are those of the state, and the pass that of its progress, a
-// run that is resumed goes on as it would have.
+// promising samples blocks of the terms whose sites have the largest predicted gain at the
+// present state. With the distance δ of a site from its target that is δ_a²v + ½δ_γ²v². Every
+// PromiseSweep-th pass visits each term once, so a term with a misleading prediction is not
+// forgotten. The predictions depend on the state, and the pass on its progress, so a resumed run
+// continues exactly.
 type promising struct{ s *Sites }
 
 const (
 	PromiseSweep = 6
-	// nats; so far from the optimum a promise tells little, and more counts as the same
+	// nats; far from the optimum predictions mean little, so larger ones count as equal
 	PromiseCap = 10
 )
 
@@ -707,7 +718,7 @@ func (g promising) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 		}
 		sweep := rng.Perm(n)
 		order, promise := make([]int, 0, min(size, n)), make([]float64, n)
-		for { // the caller ends it
+		for { // the caller stops the sequence
 			s := g.s
 			lo, c := s.Progress.seen, &s.Cur
 			hi := min(lo+size, n)
@@ -730,8 +741,8 @@ func (g promising) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	}
 }
 
-// FirstOf appends to dst, which is empty, the m of the terms that promise most, in that order and
-// where they promise the same in their own.
+// FirstOf appends the m terms with the largest predicted gains to dst, which is empty, the
+// largest first. Ties keep the order of terms.
 func FirstOf(dst, terms []int, promise []float64, m int) []int {
 	for _, i := range terms {
 		if len(dst) == m {

@@ -40,7 +40,7 @@ func (poisson) Each() *term.Many                                     { return ni
 func (poisson) Rated() func(y float64) (sign, origin, slope float64) { return nil }
 func (poisson) Identify(d *save.Digest)                              {}
 
-// covBase is a CovMover and nothing else: three methods and the prior.
+// covBase is a CovMover with a prior, and no optional methods.
 type covBase struct{ m CovMover }
 
 func (b *covBase) Cover(v, delta []float64) (float64, bool)    { return b.m.Cover(v, delta) }
@@ -54,7 +54,7 @@ func (b *covBase) Prior() (s term.State) {
 	return s
 }
 
-// climb takes steps until the gap is small, and returns evaluation and number of steps.
+// climb takes steps until the gap is small. It returns the evaluation and the number of steps.
 func climb(t *testing.T, s Algebra, most int, goal float64) (siteEvaluation, int) {
 	t.Helper()
 	for k := range most {
@@ -73,7 +73,7 @@ func climb(t *testing.T, s Algebra, most int, goal float64) (siteEvaluation, int
 	return e, most
 }
 
-// problem returns sorted times, counts whose rate follows a sine of them, and the covariance of a
+// problem returns sorted times, counts whose rate is a sine of the times, and the covariance of a
 // chain.
 func problem(n int, seed uint64) (times, y []float64, k []float64) {
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -92,19 +92,20 @@ func problem(n int, seed uint64) (times, y []float64, k []float64) {
 	return times, y, k
 }
 
-// exactBase is a covBase that says that V⁻¹ = C⁻¹ + Γ.
+// exactBase is a covBase with the marker method for V⁻¹ = C⁻¹ + Γ.
 type exactBase struct{ covBase }
 
 func (*exactBase) exact() {}
 
-// bases are movers of three methods, of one prior.
+// bases are movers with three methods and the same prior.
 func bases(times, k []float64) map[string]Base {
 	cov := &exactBase{}
 	cov.m.Reset(k, len(times))
 	return map[string]Base{"covariance": cov, "chain": newChain(times, 1, 2)}
 }
 
-// TestThreeMethods: bases of three methods come to the ELBO of the dense algebra, with a proof.
+// TestThreeMethods checks that bases with only the three required methods reach the ELBO of the
+// dense algebra, with a proof.
 func TestThreeMethods(t *testing.T) {
 	times, y, k := problem(200, 5)
 	terms := &term.Terms{Lik: poisson{}, Y: y}
@@ -131,7 +132,7 @@ func TestThreeMethods(t *testing.T) {
 	}
 }
 
-// TestBoundAlongTheWay: what a chain proves holds at each step.
+// TestBoundAlongTheWay checks that the gap bound of a chain holds at every step.
 func TestBoundAlongTheWay(t *testing.T) {
 	times, y, k := problem(60, 7)
 	terms := &term.Terms{Lik: poisson{}, Y: y}
@@ -160,7 +161,7 @@ func TestBoundAlongTheWay(t *testing.T) {
 	}
 }
 
-// TestInexactBase: a base that does not say that V⁻¹ = C⁻¹ + Γ has no proof.
+// TestInexactBase checks that a base without the marker method exact has no proof.
 func TestInexactBase(t *testing.T) {
 	times, y, k := problem(40, 5)
 	b := &covBase{}
@@ -174,7 +175,7 @@ func TestInexactBase(t *testing.T) {
 	}
 }
 
-// again returns what is saved of s, read by another.
+// again saves s and returns what another Sites reads.
 func again(t *testing.T, s *Sites) *Sites {
 	t.Helper()
 	b, err := save.Marshal(s.State)
@@ -191,8 +192,8 @@ func again(t *testing.T, s *Sites) *Sites {
 	return o
 }
 
-// TestPaperSteps: bases of three methods take steps with a given β of halves of the terms, and a
-// run that is saved on the way goes on to the last bit.
+// TestPaperSteps checks steps with a given β, each with half of the terms, for bases with three
+// methods. A run that is saved halfway must continue with the same bits.
 func TestPaperSteps(t *testing.T) {
 	times, y, k := problem(200, 5)
 	terms := &term.Terms{Lik: poisson{}, Y: y}
@@ -253,7 +254,7 @@ func TestPaperSteps(t *testing.T) {
 	}
 }
 
-// TestChainOfMany: a chain of many terms takes as many steps as one of few, and seconds.
+// TestChainOfMany checks that a long chain takes as many steps as a short one, in seconds.
 func TestChainOfMany(t *testing.T) {
 	n := 200000
 	if testing.Short() {
@@ -275,8 +276,8 @@ func TestChainOfMany(t *testing.T) {
 	}
 }
 
-// TestCovarianceOfManyRows: the covariance of rows that cost too much is refused before there is
-// room for it, which many rows do not leave.
+// TestCovarianceOfManyRows checks that a covariance of too many rows is refused before memory is
+// allocated for it.
 func TestCovarianceOfManyRows(t *testing.T) {
 	const rows = 20_000
 	mover := weightMover{X: &design.Matrix{Rows: rows, Cols: 2, Dense: make([]float64, 2*rows)}}
@@ -358,7 +359,8 @@ func compareSurvey(t *testing.T, s *WeightAlgebra, q *survey) {
 	}
 }
 
-// TestWeightAlgebraIn checks that a fit in the memory of another does not depend on it.
+// TestWeightAlgebraIn checks that a fit in the memory of another fit does not depend on that
+// memory.
 func TestWeightAlgebraIn(t *testing.T) {
 	const rows, d = 60, 3
 	rng := rand.New(rand.NewPCG(17, 18))

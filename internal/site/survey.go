@@ -16,11 +16,11 @@ import (
 // survey is a pass over all rows at given weights, by a WeightAlgebra.
 type survey struct {
 	mean  []float64 // the weights
-	scale float64   // v is computed, as scale times the variances of q, unless this is 0
+	scale float64   // v is scale times the variances of q; 0 means that v is given
 	v     []float64 // variances of the linear predictors
 
-	grad     []float64 // Σ E′ x is added to this, unless it is nil
-	gamma, c []float64 // the targets, about linear predictors of 0, unless these are nil
+	grad     []float64 // Σ E′x is added to it, unless it is nil
+	gamma, c []float64 // receive the targets about linear predictors of 0, unless they are nil
 	sum      float64   // the sum of the expectations of all rows
 
 	parts []surveyPart
@@ -38,15 +38,15 @@ type surveyPart struct {
 type surveyor struct {
 	buf  design.Work
 	at   term.State
-	halt parallel.Halt // which lends nothing
+	halt parallel.Halt // lends no goroutine
 }
 
-// manyParts is the number of parts for each goroutine from which goroutines share parts. Otherwise
+// manyParts is the number of parts per goroutine from which goroutines share parts. Otherwise
 // they share the rows of each part.
 const manyParts = 2
 
-// run makes the pass. The parts, and so the bits, do not depend on the number of goroutines. The
-// error is the one of the first part that has one.
+// run makes the pass. The parts do not depend on the number of goroutines, so the bits do not
+// either. The error comes from the first part that fails.
 func (q *survey) run(s *WeightAlgebra) error {
 	n, d, size, h := s.N, s.Lin.X.Cols, s.Lin.X.NearRows(), s.Workers.Halt
 	q.parts = dense.Resize(q.parts, (n+size-1)/size)

@@ -19,32 +19,40 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// weightMover is the Mover of linear functions η = Xw of D weights whose
-// Gaussian is at hand: a move costs Σ nnz² + D³/3 operations.
+// This file fits GLMs with a full covariance in their weights. WeightAlgebra is their Algebra. It
+// approaches the optimum by blocks of rows (WeightBlock), continues with steps of all rows by
+// Sites, and proves gap bounds. SpanAlgebra fits few rows of many columns over the span of the
+// rows. NewRowAlgebra (linear.go) chooses between them; GLM and SparseGP of the root package use
+// WeightAlgebra directly if there are more rows than weights.
+
+// weightMover is the Mover of linear functions η = Xw of D weights. It stores the Gaussian of the
+// weights. A move costs Σ nnz² + D³/3 operations.
 type weightMover struct {
 	X     *design.Matrix
 	Index []int
 	Base  *gauss.State // not owned
-	prior *gauss.Prior // that the base is, or nil
-	// after the move accepted last and the last move; their means are moves from that of the base
+	prior *gauss.Prior // the prior if it is the base, else nil
+	// Cur is the state after the last accepted move, and try after the last move. Their means are
+	// relative to the mean of the base.
 	Cur, try gauss.State
-	kept     gauss.State // cur when it was marked, if it was valid
-	held     bool        // it was
-	moved    bool        // cur is valid
+	kept     gauss.State // Cur when it was marked, if it was valid
+	held     bool        // kept is valid
+	moved    bool        // Cur is valid
 	Buf      design.Work
 	w        dense.Double
 	s        []float64 // covariance of the rows
 }
 
+// Cover implements Mover.
 func (a *weightMover) Cover(v, delta []float64) (logDet float64, ok bool) {
 	t := &a.try
 	if !t.Add(a.Base, a.X, delta, a.Index, &a.Buf) {
 		return 0, false
 	}
 	t.Variances(v, a.X, a.Index, &a.Buf)
-	limit := 1 + 1e-6 // which a site of positive Δ does not exceed, but for rounding,
+	limit := 1 + 1e-6 // a positive Δ exceeds it only by rounding
 	if len(delta) > 0 && slices.Min(delta) < 0 {
-		limit = math.Inf(1) // unless there are negative ones
+		limit = math.Inf(1) // negative Δ have no limit
 	}
 	for i, vi := range v {
 		if !(vi >= 0) || math.IsInf(vi, 0) || delta[i]*vi > limit {
@@ -54,6 +62,7 @@ func (a *weightMover) Cover(v, delta []float64) (logDet float64, ok bool) {
 	return t.LogDet - a.Base.LogDet, true
 }
 
+// Move implements Mover.
 func (a *weightMover) Move(d, delta, u []float64) (square float64) {
 	t := &a.try
 	t.Solve(a.X, u, a.Index, &a.Buf)
@@ -64,16 +73,18 @@ func (a *weightMover) Move(d, delta, u []float64) (square float64) {
 	return a.Base.Square(t, &a.w)
 }
 
-// A covariance of N rows takes N²D operations where a move takes ND²: it is worth them for
-// so many rows a weight, or so few rows in all that their expectations take longer.
+// A covariance of N rows takes N²D operations, and a move takes ND². It pays for at most
+// covarianceRows rows per weight, or for at most covarianceFew rows in all, whose expectations
+// take longer.
 const (
 	covarianceRows = 8
 	covarianceFew  = 256
 )
 
+// Covariance implements coverer.
 func (a *weightMover) Covariance() []float64 {
 	if !a.coversRows() {
-		return nil // before there is room for N² numbers
+		return nil // before it allocates N² numbers
 	}
 	a.s = dense.Resize(a.s, a.X.Rows*a.X.Rows)
 	if !a.rowsUnder(a.known(), a.s) {
@@ -82,6 +93,7 @@ func (a *weightMover) Covariance() []float64 {
 	return a.s
 }
 
+// before implements coverer.
 func (a *weightMover) before(dst []float64) bool {
 	if !a.coversRows() || !a.rowsUnder(a.Base, dst) {
 		return false
@@ -95,7 +107,7 @@ func (a *weightMover) coversRows() bool {
 	return a.Index == nil && a.X.Rows <= max(covarianceFew, covarianceRows*a.X.Cols)
 }
 
-// rowsUnder stores the covariance of the rows under at in dst, unless it is halted.
+// rowsUnder stores the covariance of the rows under at in dst. It returns false if it is halted.
 func (a *weightMover) rowsUnder(at *gauss.State, dst []float64) bool {
 	n, d := a.X.Rows, a.X.Cols
 	a.w.Resize(d)
@@ -110,12 +122,14 @@ func (a *weightMover) rowsUnder(at *gauss.State, dst []float64) bool {
 	return true
 }
 
+// mark implements coverer.
 func (a *weightMover) mark() {
 	if a.held = a.moved; a.held {
 		a.kept.CopyFrom(&a.Cur)
 	}
 }
 
+// back implements coverer.
 func (a *weightMover) back() {
 	if a.moved = a.held; a.held {
 		a.Cur.CopyFrom(&a.kept)
@@ -130,12 +144,13 @@ func (a *weightMover) start() {
 	a.moved = true
 }
 
+// hold implements holder.
 func (a *weightMover) hold(d, delta, u []float64) (square float64) {
 	a.try.CopyFrom(&a.Cur)
 	return a.Move(d, delta, u)
 }
 
-// known is the state whose covariance is at hand.
+// known returns the state whose covariance is stored.
 func (a *weightMover) known() *gauss.State {
 	if a.moved {
 		return &a.Cur
@@ -143,8 +158,10 @@ func (a *weightMover) known() *gauss.State {
 	return a.Base
 }
 
+// weights implements spreader.
 func (a *weightMover) weights() int { return a.X.Cols }
 
+// gather implements spreader.
 func (a *weightMover) gather(u, r []float64) bool {
 	if a.known().Double {
 		return false
@@ -154,6 +171,7 @@ func (a *weightMover) gather(u, r []float64) bool {
 	return true
 }
 
+// spread implements spreader.
 func (a *weightMover) spread(w, u []float64) bool {
 	if at := a.known(); at == a.Base && a.prior != nil {
 		a.prior.Solve(w, u)
@@ -164,12 +182,13 @@ func (a *weightMover) spread(w, u []float64) bool {
 	return true
 }
 
+// curve implements spreader.
 func (a *weightMover) curve(eta, u, w, h []float64) {
 	clear(u)
 	a.X.MulGram(u, eta, w, h, a.Index, &a.Buf)
 }
 
-// shift computes try alone: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
+// shift computes only try: P + XᵀΔX, and the move of the weights (P + XᵀΔX)⁻¹Xᵀu.
 func (a *weightMover) shift(delta, u []float64) bool {
 	t := &a.try
 	if !t.Add(a.Base, a.X, delta, a.Index, &a.Buf) {
@@ -180,20 +199,22 @@ func (a *weightMover) shift(delta, u []float64) bool {
 	return ok
 }
 
-// use makes moves end when h stops.
+// use makes moves stop when h stops.
 func (a *weightMover) use(h *parallel.Halt) { a.Buf.Halt, a.Cur.Halt, a.try.Halt = h, h, h }
 
+// Accept implements Mover.
 func (a *weightMover) Accept() {
 	a.Cur, a.try = a.try, a.Cur
 	a.moved = true
 }
 
-// WeightBlock solves the problem of a block of rows, with everything else held
-// fixed as the Gaussian over the weights that it is given:
+// WeightBlock solves the problem of a block of rows, with everything else held fixed as the given
+// Gaussian over the weights:
 //
 //	argmin KL(q‖cavity) − Σ_{n∈B} w_n E_q[log p(y_n|η_n)].
 //
-// Where the rows of the block have no sites yet the cavity is the given Gaussian itself.
+// If the rows of the block have no sites yet, the cavity is the given Gaussian itself.
+// WeightAlgebra uses it for block steps, and streams of GLMs and sparse GPs use it for new rows.
 type WeightBlock struct {
 	Mover weightMover
 	prob  Problem
@@ -202,62 +223,65 @@ type WeightBlock struct {
 	up    []float64 // gradient of the ELBO in the mean, computed by Promise
 	Pace  Pace
 	Fine  bool          // check every step, and solve to WeightBlockFine
-	rough bool          // solve blocks of many rows to weightBlockRough: they are visited again
-	Near  *WeightBlock  // of few rows, over their span
-	rows  design.Matrix // those of the block, gathered
+	rough bool          // solve blocks of many rows to weightBlockRough; rows are read again
+	Near  *WeightBlock  // the block over the span of its few rows
+	rows  design.Matrix // copies of the rows of the block
 }
 
-// Use lets the crew solve.
+// Use sets the crew.
 func (b *WeightBlock) Use(c term.Crew) {
 	b.prob.Workers = c
 	b.Mover.use(c.Halt)
 }
 
-// Pace is what blocks before tell of whether the next step needs a check.
+// Pace stores the accuracy of earlier blocks. It decides whether the next step needs a check.
 type Pace struct {
-	After    Remainder // of the last first step that was checked
-	Age      int       // blocks since then
-	Measured bool      // there was one
+	After    Remainder // remainder of the last first step that was checked
+	Age      int       // blocks since that check
+	Measured bool      // a step was checked
 }
 
-// unchecked reports whether a first step that promises so much may go unchecked, as it leaves less
-// than so many nats, and all since the last check together, if each left as much, less than
-// weightBlockTogether times that.
+// unchecked reports whether a first step with the given predicted gain needs no check. It must
+// leave less than left nats. All steps since the last check together, if each left as much, must
+// leave less than weightBlockTogether times that.
 func (p *Pace) unchecked(promise, left float64) bool {
 	leaves := p.After.of(promise)
 	return p.Measured && leaves < left && float64(p.Age+1)*leaves <= weightBlockTogether*left &&
 		p.Age < weightBlockUnchecked
 }
 
-// Remainder is what a step to the target left to gain, in nats: in the mean as
-// a multiple of the square of what was promised before, for that is how Newton
-// steps converge, and in the precision as a multiple of it.
+// Remainder predicts the gain that a step to the target leaves, in nats. For the mean it is a
+// multiple of the square of the gain predicted before the step, because Newton steps converge
+// quadratically. For the precision it is a multiple of that gain.
 type Remainder struct{ Mean, Precision float64 }
 
+// of returns the gain that remains after a step with the given predicted gain.
 func (r Remainder) of(promise float64) float64 { return promise * (promise*r.Mean + r.Precision) }
 
-// A block is solved until what is left to gain is this small in nats, as a part of what it promised
-// and in any case, or after so many evaluations. Steps that promise to leave less than the former
-// are taken unchecked, until together they leave weightBlockTogether times as much, and no more
-// than weightBlockUnchecked of them. Of 300,000 rows of 50 columns the late blocks leave 1e-8 nats:
-// one in nine checked took 6% of the time more than one in 65.
+// A block is solved until its remaining gain, in nats, is below weightBlockTol of its first
+// predicted gain and below weightBlockGoal, or for weightBlockEvals evaluations. Steps that leave
+// less than the first of these limits are taken unchecked, until together they leave
+// weightBlockTogether times as much, and at most weightBlockUnchecked of them. In 300,000 rows of
+// 50 columns the late blocks leave 1e-8 nats: checking one in nine took 6% more time than
+// checking one in 65.
 const (
 	weightBlockTol  = 1e-4
 	weightBlockGoal = 1e-2
-	WeightBlockFine = 1e-7 // where it is the last one
-	// of what it promised, where rows are visited again: what other blocks are yet to tell is more
+	WeightBlockFine = 1e-7 // for the last block
+	// relative to the first predicted gain, if rows are visited again, because the other blocks
+	// will change more
 	weightBlockRough     = 0.03
 	weightBlockEvals     = 1000
 	weightBlockTogether  = 8
 	weightBlockUnchecked = 64
-	weightBlockLeft      = 1 // nats that may be left after weightBlockEvals,
-	// or where it is the last one and rounding allows no step: 4% of a variance
+	weightBlockLeft      = 1 // nats that may remain after weightBlockEvals
+	// or for the last block, if rounding allows no step: 4% of a variance
 	weightBlockLast = 5e-4
 )
 
-// Promise returns what the linearised problem promises in nats: in the mean
-// ½gᵀP⁻¹g, g = Xᵀ(d1 − a) the gradient of the ELBO, and in the precision, of which
-// it only sees the trace, ¼ tr(VΔP)²/D ≤ ¼ tr((VΔP)²).
+// Promise returns the predicted gain of the linearized problem in nats. For the mean it is
+// ½gᵀP⁻¹g with the gradient g = Xᵀ(d1 − a) of the ELBO. For the precision it is ¼ tr(VΔP)²/D ≤ ¼
+// tr((VΔP)²), because only the trace is available.
 func (b *WeightBlock) Promise(s *term.State, at *gauss.State) (mean, precision float64) {
 	d := b.Mover.X.Cols
 	b.g, b.up = dense.Resize(b.g, d), dense.Resize(b.up, d)
@@ -274,16 +298,16 @@ func (b *WeightBlock) Promise(s *term.State, at *gauss.State) (mean, precision f
 	return 0.5 * floats.Dot(b.g, b.g), 0.25 * trace * trace / float64(d)
 }
 
-// Solve moves w to the solution, for the rows of x that index names, with whose terms are t, with
-// the sites of b.base (γ, and a about its m), which it replaces by those of the solution. The sites
-// that b.base has say how many rows there are.
+// Solve moves w to the solution for the rows of x at index, whose terms in t are also at index.
+// b.Base holds their sites (γ, and a about its m), and receives the sites of the solution. Its
+// length is the number of rows.
 func (b *WeightBlock) Solve(w *gauss.State, x *design.Matrix, index []int, t *term.Terms) error {
 	x, at := b.near(x, index)
 	return b.solve(w, x, at, t, index)
 }
 
-// near returns the rows of x at index, in memory one after the other if that pays, and their
-// numbers there. They are valid until the next call.
+// near returns the rows of x at index and their numbers there. They are consecutive in memory if
+// copying pays. They are valid until the next call.
 func (b *WeightBlock) near(x *design.Matrix, index []int) (rows *design.Matrix, at []int) {
 	if x.Sparse == nil && index != nil && len(index)*x.Cols <= mostGathered {
 		return b.gather(x, index), nil
@@ -291,7 +315,7 @@ func (b *WeightBlock) near(x *design.Matrix, index []int) (rows *design.Matrix, 
 	return x, index
 }
 
-// solve is Solve for the rows of x at the given numbers, whose terms index names.
+// solve is Solve for the rows of x at the given numbers. Their terms are at index.
 func (b *WeightBlock) solve(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
 	index []int) error {
 	b.Mover.X, b.Mover.Index, b.Mover.Base, b.Mover.moved = x, at, w, false
@@ -303,8 +327,8 @@ func (b *WeightBlock) solve(w *gauss.State, x *design.Matrix, at []int, t *term.
 	return nil
 }
 
-// mostGathered is the number of values, 64 MB, up to which the rows of a block are gathered: each
-// of a handful of products with them then finds them together.
+// mostGathered is the largest number of values, 64 MB, for which the rows of a block are copied.
+// A few products then read them from consecutive memory.
 const mostGathered = 1 << 23
 
 // gather returns copies of the dense rows of x at index, valid until the next call.
@@ -321,8 +345,7 @@ func (b *WeightBlock) gather(x *design.Matrix, index []int) *design.Matrix {
 	return &b.rows
 }
 
-// moveOn is solve for the rows of x at the given numbers, whose terms index names; its halt may
-// leave it with another pace.
+// moveOn is solve without restoring the pace after an error.
 func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
 	index []int) error {
 	p, base := &b.prob, &b.Base
@@ -333,7 +356,7 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 	}
 	promise, precision := b.Promise(&p.Cur.State, w)
 	d := float64(x.Cols)
-	left := promise + d*precision // nats: ¼ tr(VΔP)² is a bound where one row tells most
+	left := promise + d*precision // nats; ¼ tr(VΔP)² is a bound if one row dominates
 	if promise += precision; promise < 1e-15 {
 		return t.Overflow(&p.Cur.State, index)
 	}
@@ -409,24 +432,25 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 	return nil
 }
 
-// The span of the rows. Under a Gaussian N(m, P⁻¹), P = RRᵀ, the rows of X see of Rᵀ(w − m) no more
-// than its part in the span of those of Z = XR⁻ᵀ: with Z = LQ, that is u = QRᵀ(w − m) ~ N(0, I) of
-// as many dimensions as there are independent rows, and X(w − m) = Lu. Of few rows and many weights
-// in units for which float64 has too few digits it is what can be afforded in twice as many.
+// The span of the rows. Under a Gaussian N(m, P⁻¹) with P = RRᵀ, the rows of X depend on Rᵀ(w −
+// m) only through its part in the span of the rows of Z = XR⁻ᵀ. With Z = LQ that part is u =
+// QRᵀ(w − m) ~ N(0, I), with one dimension per independent row, and X(w − m) = Lu. If there are
+// few rows and many weights, and float64 has too few digits in their units, twice the digits are
+// affordable in u.
 
-// The span is worth its factor from so many weights on, and so many for each row. Fewer are as well
-// fitted in their own units.
+// The span pays from spanWeights weights, and spanRows weights per row. Fewer weights are fitted
+// equally well in their own units.
 const (
 	spanWeights = 100
 	spanRows    = 2
 )
 
-// spanPays reports whether so many rows are few for so many weights.
+// spanPays reports whether the given number of rows is small for the given number of weights.
 func spanPays(rows, weights int) bool { return weights >= spanWeights && spanRows*rows <= weights }
 
-// span returns L for the rows of x at index, whose sites have about these precisions; rows replaces
-// one of them by its row of Z. L begins with what the strongest rows tell: what is left of the
-// precisions of u is then no small part of them. It also returns the rows of Q.
+// span returns L for the rows of x at index, whose sites have about the precisions gamma. The
+// function rows replaces a row of x by its row of Z. L starts with the strongest rows, so that a
+// large part of the precisions of u remains after them. It also returns the rows of Q.
 func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Double),
 	h *parallel.Halt) (l *design.Matrix, q []dense.Double) {
 	var z dense.Double
@@ -448,9 +472,9 @@ func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Doub
 	return &design.Matrix{Rows: n, Cols: len(q), Dense: of}, q
 }
 
-// spans reports whether the problem of the block, whose targets at w are known, is worth solving
-// over the span of its rows: where w with these takes twice the digits. Λ + Σ Δγ_n x_nx_nᵀ is at
-// most 1 + Σ Δγ_n v_n times the precision Λ of w, and so less of a diagonal element may be left.
+// spans reports whether to solve the problem of the block over the span of its rows. That pays if
+// w with the targets of the block needs twice the digits. Λ + Σ Δγ_n x_nx_nᵀ is at most 1 + Σ
+// Δγ_n v_n times the precision Λ of w, so a diagonal element can lose that factor.
 func (b *WeightBlock) spans(w *gauss.State, x *design.Matrix) bool {
 	if !spanPays(len(b.Base.M), x.Cols) {
 		return false
@@ -462,8 +486,8 @@ func (b *WeightBlock) spans(w *gauss.State, x *design.Matrix) bool {
 	return w.Double || !(w.Pivot(w) >= gauss.LeastPivot*told)
 }
 
-// inSpan solves the problem of the block over the span of its rows, and moves w to the solution, as
-// moveOn does.
+// inSpan solves the problem of the block over the span of its rows, and moves w to the solution,
+// as moveOn does.
 func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
 	index []int) error {
 	base, h := &b.Base, b.prob.Workers.Halt
@@ -507,13 +531,13 @@ func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term
 	return nil
 }
 
-// WeightMatrices is the number of D×D matrices that a model with a WeightAlgebra has at its most:
-// 13 measured, for three weightStates, the prior, and those of a step and a posterior, and two more
-// for each of these where they need twice the digits.
+// WeightMatrices is the largest number of D×D matrices of a model with a WeightAlgebra: 13
+// measured for three states, the prior, a step and a posterior, and two more for each of these
+// that needs twice the digits.
 const WeightMatrices = 22
 
-// WeightAlgebra is the Gaussian over the weights of a GLM with a full covariance, whose sites are
-// those of the rows,
+// WeightAlgebra is the Gaussian over the weights of a GLM with a full covariance. Its sites are
+// the sites of the rows,
 //
 //	V⁻¹ = Λ0 + Xᵀ diag(γ) X,   V⁻¹(m − μ0) = Xᵀb,
 //
@@ -523,22 +547,22 @@ type WeightAlgebra struct {
 	Lin   *LinearModel
 	Prior *gauss.State
 
-	Mover weightMover // of the problem of all rows
+	Mover weightMover // mover of the problem of all rows
 
-	Run           gauss.State // the current state, its mean about μ0
-	Gamma, A, Eta []float64   // its sites, those of Cur: γ, and the linear coefficient about η
-	Free          bool        // run has no sites
+	Run           gauss.State // the current state, with its mean about μ0
+	Gamma, A, Eta []float64   // the sites of Cur: γ, and the linear coefficient about η
+	Free          bool        // Run has no sites
 
 	Blocks WeightBlock
 	Gap    weightGap
 	Pg     weightPaper
-	enough int       // rows whose blocks come before the rest; 0: all of them
+	enough int       // rows in blocks before all rows follow; 0 means all
 	before []float64 // the mean before a step
 	in     []bool    // scratch of distinct
 	unique []int
 }
 
-// weightBase is what Sites asks a WeightAlgebra for.
+// weightBase is the Base of a WeightAlgebra. It gives Sites the fast methods of base.go.
 type weightBase struct {
 	*weightMover
 	s *WeightAlgebra
@@ -553,12 +577,13 @@ var _ interface {
 	keeper
 } = weightBase{}
 
+// NewWeightAlgebra returns the prior of l.
 func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	return NewWeightAlgebraIn(nil, l, c)
 }
 
-// NewWeightAlgebraIn is NewWeightAlgebra in the memory of old, which must not be used any more. A nil
-// old is allowed.
+// NewWeightAlgebraIn is NewWeightAlgebra in the memory of old, which must not be used afterward.
+// A nil old is allowed.
 func NewWeightAlgebraIn(old *WeightAlgebra, l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	prior, err := l.Prior.StateUntil(c.Halt)
 	if err != nil {
@@ -583,23 +608,23 @@ func NewWeightAlgebraIn(old *WeightAlgebra, l *LinearModel, c term.Crew) (*Weigh
 	return s, nil
 }
 
-// ampleRows is the number of rows a weight from which on the log-likelihoods of half of them add up
-// to so nearly a parabola that one step of Newton's to all of them leaves little: blocks need not
-// be solved for long.
+// ampleRows is the number of rows per weight from which the log-likelihoods of half of the rows
+// sum to almost a parabola. One Newton step of all rows then leaves little, so blocks need not be
+// solved accurately.
 const ampleRows = 64
 
-// Blocks of 1/enoughPart of all rows are enough, or of enoughRows per weight, from which precisions
-// are mostly within 0.01 nats after one pass. A sixteenth of the rows takes a tenth less time, but a
-// fit of 17,000 rows from a file with columns that are nearly equal then diverged.
+// Blocks of 1/enoughPart of all rows are enough, or of enoughRows rows per weight, because
+// precisions are then mostly within 0.01 nats after one pass. A sixteenth of the rows takes a
+// tenth less time, but a fit of 17,000 rows from a file with almost equal columns then diverged.
 const (
 	enoughPart = 8
 	enoughRows = 128
 )
 
-// enoughOf returns of how many rows blocks come so near to the optimum of a concave model that one
-// step of the mean and the targets of all rows leave next to nothing: a third of all, where that is
-// less than enoughRows a weight and at least a quarter of them. It returns 0 where rows are too
-// few.
+// enoughOf returns how many rows blocks must read before one step of the mean and the targets of
+// all rows leave almost no gain, in a concave model. It is a third of the rows, if that is less
+// than enoughRows per weight and at least a quarter of them. It returns 0 if there are too few
+// rows.
 func enoughOf(rows, weights int) int {
 	enough := max(rows/enoughPart, min(rows/3, enoughRows*weights))
 	if 4*enough < enoughRows*weights {
@@ -608,13 +633,13 @@ func enoughOf(rows, weights int) int {
 	return enough
 }
 
-// mostBlock is the number of rows up to which a block grows in any case. What a block needs is then
-// in the cache: half of 100,000 rows in one block took a quarter of the time more, and left more.
+// mostBlock is the number of rows up to which every block may grow, because its data then fit
+// into the cache. Half of 100,000 rows in one block took a quarter more time, and left more.
 const mostBlock = 4096
 
-// outerWork is the number of multiplications for each row that a new V must take for outer steps to
-// be worth while: those of 64 dense columns, where the expectations of the inner steps take as long
-// as what they save.
+// outerWork is the number of multiplications per row of a new V from which outer steps pay. It is
+// the cost of 64 dense columns, for which the expectations of the inner steps take as long as
+// they save.
 const outerWork = 64 * 64
 
 // outerPays reports whether a full covariance of the weights costs enough for outer steps.
@@ -632,8 +657,9 @@ func (l *LinearModel) outerPays() bool {
 	return work > outerWork*n
 }
 
-// plan is outer steps of all rows where these pay, one step of all under Gaussian noise, and
-// otherwise one pass of blocks that grow, to come near, and then all rows at a time.
+// plan implements blocker: outer steps of all rows if these pay, one step of all rows under
+// Gaussian noise, and otherwise one pass of growing blocks, to approach the optimum, and then
+// steps of all rows.
 func (b weightBase) plan() sitePlan {
 	s := b.s
 	if s.Batch.Outer > 0 || s.Terms.Noise() > 0 {
@@ -645,6 +671,7 @@ func (b weightBase) plan() sitePlan {
 		Sampler: batches.Approach{First: first, Most: most, Enough: s.enough}}
 }
 
+// use implements keeper.
 func (b weightBase) use(c term.Crew) {
 	s := b.s
 	s.Pg.Buf.Halt, s.Pg.next.Halt, s.Pg.metric.Halt, s.Run.Halt = c.Halt, c.Halt, c.Halt, c.Halt
@@ -653,6 +680,7 @@ func (b weightBase) use(c term.Crew) {
 	s.Blocks.Use(c)
 }
 
+// Prior implements Base.
 func (b weightBase) Prior() (base term.State) {
 	s := b.s
 	base, s.spare = s.spare, term.State{}
@@ -670,12 +698,16 @@ func (b weightBase) Prior() (base term.State) {
 	return base
 }
 
+// restart implements keeper.
 func (b weightBase) restart() {}
 
+// stale implements keeper.
 func (b weightBase) stale() {}
 
+// settled implements keeper.
 func (b weightBase) settled() bool { return true }
 
+// follow implements keeper.
 func (b weightBase) follow() (distance float64) {
 	b.s.Gap.known = false
 	distance = floats.Distance(b.s.Run.Mean, b.Cur.Mean, 2)
@@ -683,7 +715,7 @@ func (b weightBase) follow() (distance float64) {
 	return distance
 }
 
-// Settle makes the state of the problem of all rows the current one; see Sites.Refresh.
+// Settle makes the state of the problem of all rows the current state; see Sites.Refresh.
 func (s *WeightAlgebra) Settle() error {
 	if s.Free {
 		if err := s.sitesHere(); err != nil {
@@ -695,7 +727,7 @@ func (s *WeightAlgebra) Settle() error {
 	return err
 }
 
-// sitesHere gives a state without sites those that it would move to.
+// sitesHere gives a state without sites the targets at that state as sites.
 func (s *WeightAlgebra) sitesHere() error {
 	var t term.State
 	t.Resize(s.N)
@@ -721,9 +753,10 @@ func (s *WeightAlgebra) Ascend() (passes int, err error) {
 	return s.Sites.Ascend()
 }
 
+// Slow implements Algebra.
 func (s *WeightAlgebra) Slow() bool { return s.Progress.Slow }
 
-// block implements algebra. What it does to the ELBO is seen when that is evaluated.
+// block implements blocker. It does not check the ELBO; the next evaluation does.
 func (b_ weightBase) block(batch []int) error {
 	s := b_.s
 	if s.Free {
@@ -747,8 +780,8 @@ func (b_ weightBase) block(batch []int) error {
 	s.before = append(s.before[:0], s.Run.Mean...)
 	if err := b.solve(&s.Run, x, at, s.Terms, batch); errors.Is(err, sentinel.ErrNotFinite) ||
 		errors.Is(err, sentinel.ErrDiverged) {
-		// Where the other rows have led, this block has no expectations, or is not solved: it is
-		// left out, and all rows together will tell.
+		// At the present state this block has no expectations, or it cannot be solved. It is left
+		// out, and a step of all rows decides.
 		s.Distance, s.Fresh = 0, false
 		return nil
 	} else if err != nil {
@@ -762,8 +795,8 @@ func (b_ weightBase) block(batch []int) error {
 	return nil
 }
 
-// goesOn reports whether the rows in batch, in no block so far, are all that are left of an
-// approach that has seen enough of them.
+// goesOn reports whether batch holds all remaining rows, none of them in a block yet, when blocks
+// have read enough rows.
 func (s *WeightAlgebra) goesOn(batch []int) bool {
 	seen := s.N - len(batch)
 	if s.enough == 0 || s.Started || seen < s.enough || seen > 2*s.enough {
@@ -778,9 +811,10 @@ func (s *WeightAlgebra) goesOn(batch []int) bool {
 	return true
 }
 
-// rest goes on from blocks of some rows, seen of them, to all. Their precision, times N/seen, takes
-// a step of the mean up the gradient of all rows. The targets there become the sites of all. If the
-// ELBO is lower there, the sites are the targets before the step.
+// rest continues from blocks of some rows, seen of them, to all rows. It takes a step of the mean
+// up the gradient of all rows, in the metric of their precision times N/seen. The targets there
+// become the sites of all rows. If the ELBO is lower there, the sites are the targets before the
+// step.
 func (s *WeightAlgebra) rest(seen int) error {
 	if s.prepareTry(); s.Workers.Halt.Stopped() {
 		s.base.M = nil
@@ -793,7 +827,7 @@ func (s *WeightAlgebra) rest(seen int) error {
 	q := survey{mean: s.Run.Mean, scale: part, v: next.V, grad: g.c}
 	if err := q.run(s); errors.Is(err, sentinel.ErrNotFinite) {
 		s.Distance, s.Fresh = 0, false
-		return nil // as of a block
+		return nil // as for a block
 	} else if err != nil {
 		return err
 	}
@@ -806,7 +840,7 @@ func (s *WeightAlgebra) rest(seen int) error {
 			return err
 		}
 		q.mean = s.Run.Mean
-		if err := q.run(s); err != nil { // it is halted: the mean has expectations
+		if err := q.run(s); err != nil { // only a halt fails here, because the mean has expectations
 			return err
 		}
 	}
@@ -823,8 +857,8 @@ func (s *WeightAlgebra) priorValue(mean []float64) float64 {
 	return 0.5 * floats.Dot(g.c, mean)
 }
 
-// settleThere makes the state at the sites of s.Batch.Try the current one. The state after the
-// blocks remains if the new one has no value or the crew is halted.
+// settleThere makes the state at the sites of s.Batch.Try the current state. The state after the
+// blocks remains if the new state has no value or the crew is halted.
 func (s *WeightAlgebra) settleThere() error {
 	p := &s.Batch
 	ok := p.Eval() && !math.IsInf(p.Try.Value, 0)
@@ -873,14 +907,14 @@ func increase(x []int) bool {
 	return true
 }
 
-// Evaluate implements algebra. Blocks that have made the ELBO fall are taken
-// back. The gap is ½δᵀFδ in natural parameters, with the gradient g of the ELBO in the mean and
-// the distance ΔP of the precision from its target,
+// Evaluate implements Algebra. Blocks that lowered the ELBO are undone. The gap is ½δᵀFδ in
+// natural parameters, with the gradient g of the ELBO in the mean and the distance ΔP of the
+// precision from its target,
 //
 //	½ gᵀVg + ¼ tr(VΔPVΔP),
 //
-// plus an allowance for rounding if features are collinear to more digits than float64 has. The
-// second part is bounded by term.SiteChange. The gap is not known after a step with a given β.
+// plus an allowance for rounding if features are collinear to more digits than float64 has.
+// term.SiteChange bounds the second part. The gap is unknown after a step with a given β.
 func (s *WeightAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	if s.Free {
 		return s.freeEvaluation()
@@ -904,7 +938,7 @@ func (s *WeightAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 		if err != nil {
 			return siteEvaluation{}, err
 		}
-		if stepped || !s.Proof.stepped { // and so it stays where it is
+		if stepped || !s.Proof.stepped { // the state did not move
 			gap += s.Proof.rounding
 		} else {
 			gap = s.Promise()
@@ -919,7 +953,7 @@ func (s *WeightAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 		Gap: goals.NeverZero(gap), GapBound: s.Proof.bound}, nil
 }
 
-// Promise returns the gap of the state of the problem of all rows, as evaluate says.
+// Promise returns the gap of the state of the problem of all rows; see Evaluate.
 func (s *WeightAlgebra) Promise() float64 {
 	c := &s.Batch.Cur
 	if c.Wild {
@@ -930,7 +964,7 @@ func (s *WeightAlgebra) Promise() float64 {
 }
 
 // inspect computes the gradient and the change of the sites at the state of the problem of all
-// rows, once for each state.
+// rows, once per state.
 func (s *WeightAlgebra) inspect() {
 	g, c, b := &s.Gap, &s.Batch.Cur, &s.Blocks
 	if g.known {
@@ -943,26 +977,26 @@ func (s *WeightAlgebra) inspect() {
 	g.known = !s.Workers.Halt.Stopped()
 }
 
-// Weights implements weighted.
+// Weights implements Weighted.
 func (s *WeightAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	w := &gauss.State{}
 	w.CopyFrom(&s.Run)
 	return append([]float64(nil), w.Mean...), &gauss.Full{S: w}, nil
 }
 
-// weightPaper is the workspace of the step with a given β.
+// weightPaper is the workspace of a step with a given β.
 type weightPaper struct {
 	w, rest      []float64
 	h            dense.Double
 	next, metric gauss.State // the target, about the current mean, and the metric of h
 	base         gauss.State // the target without the batch
-	valid, tried bool        // the target is positive definite; that is known no more
+	valid, tried bool        // next has a factor; a first try was made, so later ones factor again
 	appendix     bool
-	negative     bool // some γ̂ is
+	negative     bool // some γ̂ is negative
 	Buf          design.Work
 }
 
-// Marginals implements algebra.
+// Marginals implements Algebra.
 func (s *WeightAlgebra) Marginals(x *term.Estimates, batch []int) error {
 	m := len(batch)
 	if batch == nil {
@@ -974,8 +1008,8 @@ func (s *WeightAlgebra) Marginals(x *term.Estimates, batch []int) error {
 	return nil
 }
 
-// aim implements algebra: h = (1−r)(Xᵀα̂ − Λ0 m) and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X), of which h is
-// moved by the metric to the move of the mean.
+// aim implements Algebra. It computes h = (1−r)(Xᵀα̂ − Λ0 m) and P₊ = rP + (1−r)(Λ0 + XᵀΓ̂X). The
+// metric turns h into the move of the mean.
 func (s *WeightAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	t, d := &s.Pg, s.Lin.X.Cols
 	t.w = dense.Resize(t.w, len(x.M))
@@ -1004,7 +1038,7 @@ func (s *WeightAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	return nil
 }
 
-// try implements algebra.
+// try implements Algebra.
 func (s *WeightAlgebra) try(noisy bool) (valid, edge bool) {
 	t := &s.Pg
 	if t.tried {
@@ -1024,7 +1058,7 @@ func (s *WeightAlgebra) above(w *gauss.State) bool {
 	return dense.Cholesky(t.rest, len(w.Mean))
 }
 
-// halve implements algebra.
+// halve implements Algebra.
 func (s *WeightAlgebra) halve() {
 	t := &s.Pg
 	t.next.Average(0.5, &t.next, &s.Run)
@@ -1032,7 +1066,7 @@ func (s *WeightAlgebra) halve() {
 	floats.Scale(0.5, t.h.Lo)
 }
 
-// take implements algebra.
+// take implements Algebra.
 func (s *WeightAlgebra) take() error {
 	t := &s.Pg
 	metric := &t.next
@@ -1051,13 +1085,12 @@ func (s *WeightAlgebra) take() error {
 	return nil
 }
 
-// freeEvaluation is evaluate for a state without sites, with
+// freeEvaluation is Evaluate for a state without sites, with
 //
 //	KL = ½(tr(Λ0V) − D + mᵀΛ0m + log|P| − log|Λ0|).
 //
 // With c = Λ0m − Xᵀα̂ and A = Λ0 + XᵀΓ̂X the gap is about ½cᵀA⁻¹c + ½(tr(AV) − D + log|P| −
-// log|A|), and of concave terms it is proved to be no more than with Λ0 in place of A⁻¹, and twice
-// the second part.
+// log|A|). For concave terms, the gap bound has Λ0 in place of A, and twice the second part.
 func (s *WeightAlgebra) freeEvaluation() (siteEvaluation, error) {
 	t, g := &s.Pg, &s.Gap
 	var c term.State
@@ -1102,6 +1135,7 @@ func (s *WeightAlgebra) freeEvaluation() (siteEvaluation, error) {
 	return e, s.Workers.Halt.Err()
 }
 
+// save implements keeper.
 func (b weightBase) save(c *save.State) {
 	s, d := b.s, b.s.Lin.X.Cols
 	s.Gap.known = false
@@ -1115,45 +1149,47 @@ func (b weightBase) save(c *save.State) {
 	}
 }
 
+// resume implements keeper.
 func (b weightBase) resume([]float64) {}
 
+// Constant implements Algebra.
 func (s *WeightAlgebra) Constant() bool { return !s.Free && s.Sites.Constant() }
 
-// loosePrecisions bounds by how much more than what it bounds a bound on the precisions by the
-// sites alone may be, as seen: where that may be below the goal a product XᵀΓX and its factor say
-// what it is.
+// loosePrecisions is the largest observed ratio of the bound on the precisions by the sites alone
+// to the exact value. If the exact value may be below the goal, a product XᵀΓX and its factor
+// compute it.
 const loosePrecisions = 10
 
-// worthStepping is the estimated gap, in nats a weight, below which a step of the mean is worth
-// while where there are many rows: it takes their expectations, but no XᵀΓX, and targets at the
-// mean that it leads to are as good as those of a pass more.
+// worthStepping is the estimated gap, in nats per weight, below which a step of the mean pays if
+// there are many rows. It takes their expectations but no XᵀΓX, and the targets at the new mean
+// are as good as after one more pass.
 const worthStepping = 1
 
-// nearGoal is the estimated gap, as a part of the goal, below which rows are asked for a proof
-// before a step of the mean: where |ℓ‴| ≤ |ℓ″| that takes no expectations.
+// nearGoal is the estimated gap, as a part of the goal, below which a proof by rows is tried
+// before a step of the mean. If |ℓ‴| ≤ |ℓ″|, it takes no expectations.
 const nearGoal = 0.2
 
-// worthProving is the estimated gap, in nats, below which the gap of a WeightAlgebra is proved:
-// that takes the expectations of all rows and the product XᵀΓX once more.
+// worthProving is the estimated gap, in nats, below which the gap of a WeightAlgebra is proved. A
+// proof takes the expectations of all rows and the product XᵀΓX once more.
 const worthProving = 1
 
-// weightGap is the workspace of the proved gap of a WeightAlgebra.
+// weightGap is the workspace of the gap bound of a WeightAlgebra.
 type weightGap struct {
 	target gauss.State // Λ0 + XᵀΓ̂X
 	c, z   []float64   // the gradient and Λ0⁻¹c
 	Buf    design.Work
 
-	// computed by inspect for Promise and boundHere
-	known  bool      // the following are those of the current state of all rows
+	// Promise and boundHere use the results of inspect.
+	known  bool      // the next fields belong to the current state of all rows
 	up     []float64 // gradient of the ELBO in the mean
 	mean   float64   // predicted gain of a step of the mean, in nats
 	change term.SiteChange
 }
 
-// Prove takes the step of the mean of the state of the problem of all rows, V held, unless the ELBO
-// would fall, or near the goal where that is proved without it. It returns a proved bound on the
-// gap of the state reached, but for the error of log|P|. The error is that of the crew; the proof
-// can then be gone on with.
+// Prove takes the step of the mean of the problem of all rows, V held, unless the ELBO would
+// fall. Near the goal it first tries a proof without the step. It returns a gap bound of the new
+// state, except for the error of log|P|. The error comes from the crew, and the proof can then be
+// continued.
 func (s *WeightAlgebra) Prove(goal float64, near bool) (float64, error) {
 	if !s.Terms.Concave() || !s.Batch.Cur.Certain {
 		return math.Inf(1), nil
@@ -1169,7 +1205,7 @@ func (s *WeightAlgebra) Prove(goal float64, near bool) (float64, error) {
 	return s.boundHere(goal)
 }
 
-// boundHere is Prove at the state as it is.
+// boundHere is Prove without a step.
 func (s *WeightAlgebra) boundHere(goal float64) (float64, error) {
 	p, m := &s.Batch, &s.Mover
 	c := &p.Cur
@@ -1184,7 +1220,7 @@ func (s *WeightAlgebra) boundHere(goal float64) (float64, error) {
 	mean, rows := 0.5*floats.Dot(g.up, g.z), math.Inf(1)
 	change := &g.change
 	precision := change.Gap()
-	byRows := func() { // where that may be less
+	byRows := func() { // if the bound by rows may be lower
 		if math.IsInf(rows, 1) && mean+precision > goal && mean > precision {
 			rows = s.Terms.RowGap(&c.State, -c.Value, p.Base.V, nil, goal-2*precision,
 				s.Workers.Halt)
@@ -1202,14 +1238,14 @@ func (s *WeightAlgebra) boundHere(goal float64) (float64, error) {
 		return 0, err
 	}
 	s.Proof.rounding = rounding
-	// The rows speak of the mean with V held: what it gains by V's move is allowed for by as much
-	// as V gains itself.
+	// The bound by rows holds the covariance fixed. The gain of the mean by the move of V is at
+	// most the gain of V itself, so that counts twice.
 	return min(mean+precision, rows+2*precision) + rounding, nil
 }
 
-// Unsolved returns a bound on what rounding of the mean w leaves to gain. It solves Λ0w = Xᵀa but
-// for a residual r, and the mean that solves it is at P⁻¹r, by which the ELBO changes by about
-// ½rᵀP⁻¹r: the bound is twice that.
+// Unsolved bounds the gain that rounding of the mean w leaves. The mean solves Λ0w = Xᵀa up to a
+// residual r. The exact solution is at P⁻¹r, where the ELBO changes by about ½rᵀP⁻¹r. The bound
+// is twice that.
 func (s *WeightAlgebra) Unsolved() float64 {
 	t, m := &s.Pg, &s.Mover
 	t.h.Resize(s.Lin.X.Cols)
@@ -1228,10 +1264,10 @@ func (s *WeightAlgebra) Unsolved() float64 {
 	return r + 2*math.Sqrt(r*off) + off
 }
 
-// ResidualError returns a bound on eᵀP⁻¹e for the rounding e of a residual r in float64, +Inf where
-// that is not known. Sums of N products are off by Nε‖a‖‖x_j‖ at most, for column j, and as P ⪰ Λ0
-// that is worth no more than (Nε‖a‖)² Σ_j ‖x_j‖²/λ_j, where the sum is that of the variances of the
-// rows under the prior.
+// ResidualError returns a bound on eᵀP⁻¹e for the rounding e of a residual r in float64, or +Inf
+// if it has no bound. A sum of N products has an error of at most Nε‖a‖‖x_j‖ for column j.
+// Because P ⪰ Λ0, the bound is (Nε‖a‖)² Σ_j ‖x_j‖²/λ_j, and its sum is the sum of the variances
+// of the rows under the prior.
 func (s *WeightAlgebra) ResidualError() float64 {
 	c, prec := &s.Batch.Cur, s.Lin.Prior.Prec
 	if prec == nil || s.Mover.Cur.Double || slices.Min(c.Gamma) < 0 {
@@ -1246,11 +1282,11 @@ func (s *WeightAlgebra) ResidualError() float64 {
 	return e * e
 }
 
-// stepMean takes the step of the mean of a state whose gap is asked for, once. The error is that of
-// the crew.
+// stepMean takes the step of the mean once, before a proof of the gap. The error comes from the
+// crew.
 func (s *WeightAlgebra) stepMean() error {
 	if c := &s.Batch.Cur; s.Proof.stepped || s.Terms.Noise() > 0 && slices.Equal(c.Gamma, c.Tg) {
-		return nil // or there is nothing to gain
+		return nil // done, or there is no gain
 	}
 	if !s.MeanStep() {
 		if err := s.Workers.Halt.Err(); err != nil {
@@ -1261,8 +1297,8 @@ func (s *WeightAlgebra) stepMean() error {
 	return nil
 }
 
-// MeanStep makes m⁺ = m − Vc, V held, the mean of the problem of all rows, or what follows from the
-// best mean that inner steps find, if its value does not rise. It reports whether it did.
+// MeanStep moves the mean of the problem of all rows to m⁺ = m − Vc, V held, or to the result of
+// the best mean of the inner steps, if its value does not rise. It reports whether it did.
 func (s *WeightAlgebra) MeanStep() bool {
 	p := &s.Batch
 	x := &p.Cur.State
@@ -1277,16 +1313,16 @@ func (s *WeightAlgebra) MeanStep() bool {
 	return true
 }
 
-// SpanAlgebra is the algebra of a linear model with few rows over their span, until a step with a
-// given β takes it to the weights.
+// SpanAlgebra is the Algebra of a linear model with few rows over their span. The first step with
+// a given β switches to the weights.
 type SpanAlgebra struct {
-	*WeightAlgebra // near or, once wide, one over the weights
+	*WeightAlgebra // near or, once Wide, an algebra over the weights
 	near           *WeightAlgebra
 	whole          *LinearModel
 	Wide           bool
 }
 
-// newSpanAlgebra returns the prior of l, whose sites may come to have the given precisions.
+// newSpanAlgebra returns the prior of l. Its sites may reach the given precisions.
 func newSpanAlgebra(l *LinearModel, gamma []float64, c term.Crew) (*SpanAlgebra, error) {
 	own, _, err := l.inSpan(gamma, c.Halt)
 	if err != nil {
@@ -1296,8 +1332,8 @@ func newSpanAlgebra(l *LinearModel, gamma []float64, c term.Crew) (*SpanAlgebra,
 	return &SpanAlgebra{WeightAlgebra: near, near: near, whole: l}, err
 }
 
-// inSpan returns l in the span of its rows, as span does for sites of about the given precisions:
-// the weights are u = QRᵀ(w − μ0) ~ N(0, I). It also returns the rows of Q.
+// inSpan returns l in the span of its rows, as span does for sites of about the given precisions.
+// The weights are u = QRᵀ(w − μ0) ~ N(0, I). It also returns the rows of Q.
 func (l *LinearModel) inSpan(gamma []float64, h *parallel.Halt) (*LinearModel, []dense.Double,
 	error) {
 	rows := func(z dense.Double) {
@@ -1321,7 +1357,7 @@ func (l *LinearModel) inSpan(gamma []float64, h *parallel.Halt) (*LinearModel, [
 		q, nil
 }
 
-// Weights implements weighted.
+// Weights implements Weighted.
 func (s *SpanAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	if s.Wide {
 		return s.WeightAlgebra.Weights()
@@ -1329,7 +1365,7 @@ func (s *SpanAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	return s.whole.primal(s.Gamma, s.A, s.Eta, s.Workers.Halt)
 }
 
-// aim implements algebra: a step with a given β is one of the weights.
+// aim implements Algebra. A step with a given β uses the weights.
 func (s *SpanAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	if err := s.widen(); err != nil {
 		return err
@@ -1337,7 +1373,7 @@ func (s *SpanAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	return s.WeightAlgebra.aim(x, batch, m)
 }
 
-// widen goes on with the weights.
+// widen switches to the weights.
 func (s *SpanAlgebra) widen() error {
 	if s.Wide {
 		return nil
@@ -1360,6 +1396,7 @@ func (s *SpanAlgebra) widen() error {
 	return nil
 }
 
+// State implements Algebra.
 func (s *SpanAlgebra) State(c *save.State) {
 	wide := s.Wide
 	c.Bool(&wide)
@@ -1377,7 +1414,7 @@ func (s *SpanAlgebra) State(c *save.State) {
 	s.WeightAlgebra.State(c)
 }
 
-// potentials returns b of the sites γ and a about the linear predictors m − o: V⁻¹ times the mean
+// potentials returns b of the sites γ and a about the linear predictors m − o. V⁻¹ times the mean
 // is Xᵀb.
 func potentials(gamma, a, m []float64) []float64 {
 	b := make([]float64, len(a))
@@ -1387,7 +1424,7 @@ func potentials(gamma, a, m []float64) []float64 {
 	return b
 }
 
-// at returns the weights at these sites, new.
+// at returns the Gaussian of the weights at the given sites.
 func (l *LinearModel) at(gamma, a, m []float64, h *parallel.Halt) (*gauss.State, error) {
 	cov := &gauss.Dual{X: l.X, Gamma: gamma, Prior: &l.Prior}
 	w, err := cov.State(h)
@@ -1397,7 +1434,7 @@ func (l *LinearModel) at(gamma, a, m []float64, h *parallel.Halt) (*gauss.State,
 	return w, err
 }
 
-// primal returns mean and covariance of the weights at these sites.
+// primal returns the mean and the covariance of the weights at the given sites.
 func (l *LinearModel) primal(gamma, a, m []float64, h *parallel.Halt) ([]float64, gauss.Cov,
 	error) {
 	w, err := l.at(gamma, a, m, h)
@@ -1409,7 +1446,7 @@ func (l *LinearModel) primal(gamma, a, m []float64, h *parallel.Halt) ([]float64
 	return mean, &gauss.Full{S: w}, nil
 }
 
-// StartAt makes q that of the sites γ and a, which are about the linear predictors m.
+// StartAt sets q to the sites γ and a. The coefficients a are about the linear predictors m.
 func (s *WeightAlgebra) StartAt(gamma, a, m []float64) {
 	copy(s.Gamma, gamma)
 	copy(s.A, a)
