@@ -556,7 +556,7 @@ func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PS
 }
 
 // denseSites combines the prior of g with the sites of q. It supports one latent value per term.
-func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error) {
+func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Posterior, error) {
 	if k := g.terms.Latents(); k > 1 {
 		return nil, fmt.Errorf("pgsvi: PSIS does not support a GP of %d classes; check it with "+
 			"LOO and PredictiveCheck, or use PSIS of a GLM: %w", k, ErrParam)
@@ -564,10 +564,10 @@ func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error)
 	var h parallel.Halt
 	h.Watch(ctx)
 	defer h.Forget()
-	var d *loo.Sites
+	var d *loo.Posterior
 	k, err := g.gramOf(&h, q)
 	if err == nil {
-		d, err = loo.NewSites(&h, g.terms, k, q.m, q.gamma, q.a)
+		d, err = loo.NewPosterior(&h, g.terms, k, q.m, q.gamma, q.a)
 	}
 	if cause := h.Err(); cause != nil && err != nil {
 		return nil, fmt.Errorf("pgsvi: canceled while the posterior covariance was computed: %w",

@@ -286,7 +286,7 @@ type savedCTMRounds struct {
 }
 
 // spec writes or reads the model, and the initial topics if start is set.
-func (a *ctmAdder) spec(c *save.State, start bool) {
+func (a *ctmAdder) spec(c *save.Coder, start bool) {
 	var b []byte
 	if !c.Reading() && c.Err() == nil {
 		s := savedCTMRounds{Terms: a.m.terms, Topics: a.m.k, Options: a.m.opt,
@@ -326,7 +326,7 @@ func (a *ctmAdder) spec(c *save.State, start bool) {
 }
 
 // fitted writes or reads topics, μ and Σ.
-func (a *ctmAdder) fitted(c *save.State, f **topic.Fitted) {
+func (a *ctmAdder) fitted(c *save.Coder, f **topic.Fitted) {
 	var beta, mu, sigma []float64
 	if !c.Reading() && *f != nil {
 		beta, mu, sigma = (*f).Beta, (*f).Mu, (*f).Sigma
@@ -346,7 +346,7 @@ func (a *ctmAdder) fitted(c *save.State, f **topic.Fitted) {
 }
 
 // state implements shardAdder.
-func (a *ctmAdder) state(c *save.State, p *rounds.Part) {
+func (a *ctmAdder) state(c *save.Coder, p *rounds.Part) {
 	first := p.ID.Round == 0
 	c.Check((p.Docs != nil) == first && (p.Sums != nil) != first && p.First == nil &&
 		len(p.Looks) == 0, "a shard of a CTM of round %d with other sums", p.ID.Round)
@@ -369,7 +369,7 @@ func (Document) newAdder(model string) shardAdder[Document] {
 }
 
 // state implements roundsEngine.
-func (r *ctmRounds) state(c *save.State) {
+func (r *ctmRounds) state(c *save.Coder) {
 	r.spec(c, r.Round == 0)
 	r.Ledger.State(c)
 	c.Int(&r.most)

@@ -140,7 +140,7 @@ func (s *ctmStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, 
 func (s *ctmStepper) constant() bool { return true }
 
 // snapshot writes or reads everything on which later steps depend.
-func (s *ctmStepper) snapshot(c *save.State) {
+func (s *ctmStepper) snapshot(c *save.Coder) {
 	s.print.state(c, s.m.digest)
 	c.Uint64(&s.draws)
 	c.Int(&s.full)

@@ -219,10 +219,10 @@ func (p *Point) ChartGrad(dst, g []float64) []float64 {
 }
 
 // statePart is a part of a run whose state can be written and read bit for bit.
-type statePart interface{ state(c *save.State) }
+type statePart interface{ state(c *save.Coder) }
 
 // enginePart is a statePart of an internal package.
-type enginePart interface{ State(c *save.State) }
+type enginePart interface{ State(c *save.Coder) }
 
 // binaryPart is a statePart of another package.
 type binaryPart interface {
@@ -232,7 +232,7 @@ type binaryPart interface {
 
 // partState writes or reads the state of part, which must be a statePart, an enginePart or a
 // binaryPart.
-func partState(c *save.State, part any) {
+func partState(c *save.Coder, part any) {
 	switch x := part.(type) {
 	case statePart:
 		x.state(c)
@@ -252,7 +252,7 @@ func partState(c *save.State, part any) {
 }
 
 // distState writes or reads every bit of q if q is a statePart or a binaryPart, and otherwise λ.
-func distState(c *save.State, q Dist) {
+func distState(c *save.Coder, q Dist) {
 	switch q.(type) {
 	case statePart, binaryPart:
 		partState(c, q)
@@ -265,4 +265,4 @@ func distState(c *save.State, q Dist) {
 	}
 }
 
-func (p *Point) state(c *save.State) { c.Floats(len(p.z), &p.z) }
+func (p *Point) state(c *save.Coder) { c.Floats(len(p.z), &p.z) }

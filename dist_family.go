@@ -306,7 +306,7 @@ func (q *Exp) setState(p Dist) bool {
 	return ok && q.at.Set(o.at)
 }
 
-func (q *Exp) state(c *save.State) { q.at.Save(c) }
+func (q *Exp) state(c *save.Coder) { q.at.Save(c) }
 
 // NewBeta returns the Beta distribution over (0, 1) with a, b > 0,
 //

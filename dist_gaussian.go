@@ -348,4 +348,4 @@ func klGrad(dst []float64, q ExpFamily, p Dist) []float64 {
 	return q.FromMeanGrad(dst, g)
 }
 
-func (g *Gaussian) state(c *save.State) { g.form.Save(c) }
+func (g *Gaussian) state(c *save.Coder) { g.form.Save(c) }

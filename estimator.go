@@ -193,8 +193,8 @@ func integral(env *Env, q Dist, l Integrand) *estimate.Integral {
 }
 
 // sitesOf returns the terms of s in the form of the engine.
-func sitesOf(s SiteIntegrand) *estimate.Sites {
-	return &estimate.Sites{Rows: s, Lik: s.Likelihood()}
+func sitesOf(s SiteIntegrand) *estimate.Terms {
+	return &estimate.Terms{Rows: s, Lik: s.Likelihood()}
 }
 
 // Integrand is a function of z whose expectation an Estimator computes. It may also be a

@@ -362,7 +362,7 @@ func (g *GLM) setPrior() error {
 			p.Prec[j] = 1 / v
 		}
 	case q != nil:
-		p.Mean, p.Full = q.Mean(nil), &gauss.State{}
+		p.Mean, p.Full = q.Mean(nil), &gauss.Gaussian{}
 		p.Full.Resize(d)
 		prec := q.precisionMatrix()
 		for i := range d {

@@ -465,7 +465,7 @@ func (l *glmLearner) rowTurns(lin *site.LinearModel, alg site.Algebra, post *GLM
 		return pull
 	}
 	if diagonal {
-		q := &term.State{}
+		q := &term.Marginals{}
 		q.Resize(len(at.M))
 		copy(q.M, at.M)
 		copy(q.V, at.V)

@@ -264,7 +264,7 @@ func (s *savedDual) load(prior *gauss.Prior) (gauss.Cov, error) {
 		return nil, err
 	}
 	l := &site.LinearModel{X: x, Prior: *prior, Names: make([]string, x.Cols)}
-	c := &gauss.Dual{X: x, Gamma: s.Gamma, Prior: prior, Fac: new(dense.Sites)}
+	c := &gauss.Dual{X: x, Gamma: s.Gamma, Prior: prior, Fac: new(dense.SiteFactor)}
 	if !c.Fac.Factor(l.Gram(), x.Rows, s.Gamma) {
 		return nil, fmt.Errorf("the covariance: %w", ErrNotPosDef)
 	}

@@ -122,7 +122,7 @@ func TestSaveGLM(t *testing.T) {
 func dualOf(t *testing.T, g *GLM, res *Result) gauss.Cov {
 	t.Helper()
 	gamma := algOf[*site.DualAlgebra](res.Stepper).Cur.Gamma
-	c := &gauss.Dual{X: g.lin.X, Gamma: gamma, Prior: &g.lin.Prior, Fac: new(dense.Sites)}
+	c := &gauss.Dual{X: g.lin.X, Gamma: gamma, Prior: &g.lin.Prior, Fac: new(dense.SiteFactor)}
 	if !c.Fac.Factor(g.lin.Gram(), len(gamma), gamma) {
 		t.Fatal("no covariance")
 	}

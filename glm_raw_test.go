@@ -518,7 +518,7 @@ func TestGLMRepeatedRow(t *testing.T) {
 		math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
-	var w gauss.State
+	var w gauss.Gaussian
 	w.CopyFrom(s.Prior)
 	g.lin.X.AddGram(w.P, s.Gamma, nil, new(design.Work))
 	if math.Abs(w.P[0]-s.Run.P[0]) > 1e-9 {

@@ -318,7 +318,7 @@ func (s *rowsStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.st
 // the same model.
 func (s *rowsStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
-func (s *rowsStepper) state(c *save.State) {
+func (s *rowsStepper) state(c *save.Coder) {
 	s.print.state(c, func(d *save.Digest) {
 		s.run.digest(d)
 		d.Int(s.run.Items)
@@ -506,7 +506,7 @@ func (l *rowsLearning) climb(r *glmRounds, slack float64) error {
 }
 
 // State implements learn.Model.
-func (l *rowsLearning) State(c *save.State, n int) {
+func (l *rowsLearning) State(c *save.Coder, n int) {
 	c.Float(&l.passes)
 	c.Bool(&l.all)
 	if l.sample.State(c, n); c.Err() != nil {
@@ -546,7 +546,7 @@ type savedGLMRounds struct {
 }
 
 // state implements roundsEngine.
-func (r *glmRounds) state(c *save.State) {
+func (r *glmRounds) state(c *save.Coder) {
 	var spec []byte
 	if !c.Reading() {
 		var err error

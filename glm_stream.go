@@ -289,7 +289,7 @@ func (s *glmStream) thinOut() error {
 
 // salvageAll applies salvage to the whole buffer. If it is halted, the stream is unchanged.
 func (s *glmStream) salvageAll(err error) error {
-	var before gauss.State
+	var before gauss.Gaussian
 	before.CopyFrom(&s.w)
 	rows, pace := s.rows, s.block.Pace
 	err = s.salvage(err, 0, s.buf.Rows())
@@ -324,7 +324,7 @@ func (s *glmStream) salvage(err error, lo, hi int) error {
 }
 
 // again refits the sites of the kept rows.
-func (s *glmStream) again(w *gauss.State, k *keptRows) error {
+func (s *glmStream) again(w *gauss.Gaussian, k *keptRows) error {
 	n := k.Rows()
 	if n == 0 {
 		return nil
@@ -366,10 +366,10 @@ func (s *glmStream) full() bool {
 }
 
 // solve moves w by the rows in the buffer.
-func (s *glmStream) solve(w *gauss.State) error { return s.solvePart(w, 0, s.buf.Rows()) }
+func (s *glmStream) solve(w *gauss.Gaussian) error { return s.solvePart(w, 0, s.buf.Rows()) }
 
 // solvePart moves w by rows lo … hi−1 of the buffer.
-func (s *glmStream) solvePart(w *gauss.State, lo, hi int) error {
+func (s *glmStream) solvePart(w *gauss.Gaussian, lo, hi int) error {
 	b, t := &s.block, &s.buf
 	x := t.Design()
 	var index []int
@@ -389,11 +389,11 @@ func (s *glmStream) solvePart(w *gauss.State, lo, hi int) error {
 
 // sure calls solve, which moves w by terms of t. If the expectations were not accurate, it calls
 // solve again from the same w.
-func (s *glmStream) sure(w *gauss.State, t *term.Terms, solve func(*term.Terms) error) error {
+func (s *glmStream) sure(w *gauss.Gaussian, t *term.Terms, solve func(*term.Terms) error) error {
 	if ruled(t).Rule == nil {
 		return solve(t)
 	}
-	var from gauss.State
+	var from gauss.Gaussian
 	from.CopyFrom(w)
 	pace := s.block.Pace
 	return t.Sure(func() error {
@@ -412,7 +412,7 @@ func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 	}
 	s.begin(ctx)
 	defer s.halt.Forget()
-	w := &gauss.State{}
+	w := &gauss.Gaussian{}
 	w.CopyFrom(&s.w)
 	pace := s.block.Pace
 	s.block.Fine = true
@@ -455,10 +455,10 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 // removal holds the contributions of rows to be removed.
 type removal struct {
 	rows int
-	next *gauss.State // the posterior without their sites
-	mean *gauss.State // the mean, in twice the digits
-	g    dense.Double // the gradient of their terms
-	away term.State   // state of a block of these rows
+	next *gauss.Gaussian // the posterior without their sites
+	mean *gauss.Gaussian // the mean, in twice the digits
+	g    dense.Double    // the gradient of their terms
+	away term.Marginals  // state of a block of these rows
 }
 
 // remove takes out the contributions of the rows, even if the stream does not have the rows.
@@ -476,8 +476,8 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 	}
 	d := s.dim()
 	r := &removal{
-		next: &gauss.State{},
-		mean: &gauss.State{Mean: s.w.Mean, Double: true, MeanLow: make([]float64, d)},
+		next: &gauss.Gaussian{},
+		mean: &gauss.Gaussian{Mean: s.w.Mean, Double: true, MeanLow: make([]float64, d)},
 	}
 	r.next.CopyFrom(&s.w)
 	r.g.Resize(d)
@@ -719,7 +719,7 @@ func (s *glmStream) open() error {
 		return err
 	}
 	if n := past.Rows(); n > 0 && s.sited() {
-		var at term.State
+		var at term.Marginals
 		at.Resize(n)
 		x := past.Design()
 		x.Mul(at.M, s.w.Mean, nil)
@@ -802,7 +802,7 @@ func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
 	if n == 0 {
 		return 0, true
 	}
-	var at term.State
+	var at term.Marginals
 	at.Resize(n)
 	mean := make([]float64, p.Dim())
 	floats.SubTo(mean, p.mean, p.prior.Mean)
@@ -831,7 +831,7 @@ const mostFitGap = 1e-4
 // glmStream is the engine of a GLMStream.
 type glmStream struct {
 	g     *GLM // without data
-	w     gauss.State
+	w     gauss.Gaussian
 	block site.WeightBlock
 	buf   term.Buffer
 	kept  keptRows

@@ -270,7 +270,7 @@ func TestGLMPrimalDualCov(t *testing.T) {
 		runStepper(t, g, over)
 		st := algOf[*site.DualAlgebra](over)
 		cov := &gauss.Dual{X: g.lin.X, Gamma: st.Cur.Gamma, Prior: &g.lin.Prior,
-			Fac: new(dense.Sites)}
+			Fac: new(dense.SiteFactor)}
 		if !cov.Fac.Factor(st.K, g.Len(), st.Cur.Gamma) {
 			t.Fatal("not positive definite")
 		}

@@ -381,13 +381,13 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 
 // newGPPosterior returns the posterior of q under the prior covariance k. It copies what it needs
 // of q, and keeps fac, the factor of the sites of q. It computes the factor if fac is nil.
-func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites,
+func newGPPosterior(g *GP, k []float64, q *term.Marginals, fac *dense.SiteFactor,
 	h *parallel.Halt) (*GPPosterior, error) {
 	if g.terms.K > 1 {
 		return newClassPosterior(g, k, q, h)
 	}
 	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: likOf(g.terms), jitter: g.opt.Jitter,
-		fac: &dense.Sites{Halt: h},
+		fac: &dense.SiteFactor{Halt: h},
 		m:   slices.Clone(q.M), v: slices.Clone(q.V), gamma: slices.Clone(q.Gamma),
 		a: slices.Clone(q.A)}
 	ok := fac != nil
@@ -462,13 +462,13 @@ func (g *GP) classPosterior(st State) (*GPPosterior, error) {
 }
 
 // newClassPosterior is newGPPosterior for a Softmax. The result holds a posterior for each class.
-func newClassPosterior(g *GP, k []float64, q *term.State, h *parallel.Halt) (*GPPosterior, error) {
+func newClassPosterior(g *GP, k []float64, q *term.Marginals, h *parallel.Halt) (*GPPosterior, error) {
 	n, classes := g.Len(), g.terms.K
 	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: likOf(g.terms), jitter: g.opt.Jitter}
 	p.gamma, p.a = append(p.gamma, q.Gamma...), append(p.a, q.A...)
 	p.m, p.v = append(p.m, q.M...), append(p.v, q.V...)
 	for c := range classes {
-		of := &term.State{}
+		of := &term.Marginals{}
 		of.Resize(n)
 		for i := range n {
 			of.Gamma[i], of.A[i] = q.Gamma[i*classes+c], q.A[i*classes+c]
@@ -523,7 +523,7 @@ func (s *savedGP) load() (*GPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := newGPPosterior(g, k, &term.State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V}, nil, nil)
+	p, err := newGPPosterior(g, k, &term.Marginals{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V}, nil, nil)
 	if err == nil {
 		p.spread, err = s.Spread.loadGP(p)
 	}

@@ -555,7 +555,7 @@ func (l *sparseGPLearner) tooFew(h *parallel.Halt, g *SparseGP) []string {
 }
 
 // startAt makes s start from q, without sites, if s is a state over weights.
-func (s *siteStepper) startAt(q *gauss.State) {
+func (s *siteStepper) startAt(q *gauss.Gaussian) {
 	if a, ok := s.alg.(*site.WeightAlgebra); ok {
 		a.Run.CopyFrom(q)
 		a.Free, a.Fresh, a.Batched, a.Started, a.Proof = true, false, false, false, site.Proof{}
@@ -793,7 +793,7 @@ func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor []
 // curvatures returns Γ at means m + spreadStep·move and variances v. It returns false if Γ is not
 // finite.
 func curvatures(t *term.Terms, m, v, move []float64) ([]float64, bool) {
-	q := &term.State{}
+	q := &term.Marginals{}
 	q.Resize(len(m))
 	copy(q.M, m)
 	copy(q.V, v)

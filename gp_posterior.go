@@ -46,7 +46,7 @@ type GPPosterior struct {
 	// posterior of the weights of the features, and their mean, if float64 cannot represent K; else
 	// nil
 	weights    *gauss.Full
-	fac        *dense.Sites
+	fac        *dense.SiteFactor
 	workspaces *sync.Pool
 	// posteriors of the classes of a Softmax; the fields of this one then hold all classes, row by
 	// row
@@ -572,11 +572,11 @@ func (p *GPPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 //
 //	E[v*] + Var[m*] = v* e^{|c|²/2} + |d|².
 type gpSpread struct {
-	kernels []Kernel       // kernel after a step of spreadStep in each z
-	a       [][]float64    // a after each step
-	sites   []*dense.Sites // factor of the sites after each step; nil for many rows
-	gamma   [][]float64    // precisions of these sites
-	params  [][]float64    // rows of B, or nil
+	kernels []Kernel            // kernel after a step of spreadStep in each z
+	a       [][]float64         // a after each step
+	sites   []*dense.SiteFactor // factor of the sites after each step; nil for many rows
+	gamma   [][]float64         // precisions of these sites
+	params  [][]float64         // rows of B, or nil
 }
 
 const (
@@ -685,14 +685,14 @@ func (s *savedSpread) loadGP(p *GPPosterior) (*gpSpread, error) {
 
 // siteFactor returns the factor of sites with precisions γ under a kernel at the inputs of p. It
 // returns nil if the matrix is not positive definite.
-func siteFactor(kernel Kernel, p *GPPosterior, gamma []float64) *dense.Sites {
+func siteFactor(kernel Kernel, p *GPPosterior, gamma []float64) *dense.SiteFactor {
 	n := p.Len()
 	k := make([]float64, n*n)
 	gram.NewPairs(p.x).Gram(nil, k, kernelView{kernel})
 	for i := range n {
 		k[i*n+i] += p.jitter
 	}
-	fac := new(dense.Sites)
+	fac := new(dense.SiteFactor)
 	if !fac.Factor(k, n, gamma) {
 		return nil
 	}

@@ -497,7 +497,7 @@ func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Res
 // ErrNotPosDef or ErrNotFinite, but not after a successful step.
 func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	if s, ok := st.(*sparseStepper); ok && s.pass.Rows == g.rows && s.pass.Z == g.z {
-		q := &gauss.State{}
+		q := &gauss.Gaussian{}
 		q.CopyFrom(s.current())
 		return newSparseGPPosterior(g.z, g.lik, slices.Clone(q.Mean), q, g.maxPrior, g.Len()), nil
 	}
@@ -526,7 +526,7 @@ const keepFeatures = "use NewSparseGP with a SparseGPOptions.MaxMemory above the
 	"the features"
 
 // fitFeatures is the sparse.Fit of the Solver. It returns no error if the fit reached a state.
-func fitFeatures(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (*gauss.State,
+func fitFeatures(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (*gauss.Gaussian,
 	error) {
 	s := Solver{Goal: goal, MaxPasses: mostRowPasses, Workers: workers}
 	q, err := fitWeights(h, lin, &s)
@@ -549,7 +549,7 @@ type sparseStepper struct {
 // newSparseStepper returns the Stepper of rows that starts at q. If q is nil, it starts at a fit of
 // the sample.
 func newSparseStepper(ctx context.Context, env *Env, z *sparse.Inducing, rows *sparse.Rows,
-	lik Likelihood, q *gauss.State) (*sparseStepper, error) {
+	lik Likelihood, q *gauss.Gaussian) (*sparseStepper, error) {
 	s := &sparseStepper{ceiling: math.Inf(1)}
 	s.pass.Rows, s.pass.Z, s.pass.Lik, s.pass.Fit = rows, z, viewOf(lik), fitFeatures
 	s.ascent.Pass = &s.pass
@@ -645,7 +645,7 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 }
 
 // current returns the current approximation.
-func (s *sparseStepper) current() *gauss.State { return s.ascent.At }
+func (s *sparseStepper) current() *gauss.Gaussian { return s.ascent.At }
 
 // constant reports whether Evaluate would leave everything unchanged that later steps depend on.
 func (s *sparseStepper) constant() bool { return s.ascent.Look != nil && !s.pending }
@@ -657,7 +657,7 @@ func (s *sparseStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.
 // the same model.
 func (s *sparseStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
-func (s *sparseStepper) state(c *save.State) {
+func (s *sparseStepper) state(c *save.Coder) {
 	s.print.state(c, s.pass.Digest)
 	s.ascent.State(c, s.pass.Z.Rank())
 	c.Bool(&s.pending)

@@ -123,7 +123,7 @@ func TestSparseCarried(t *testing.T) {
 		} {
 			pass := sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures,
 				Workers: term.Crew{Workers: 1}}
-			look := func(q *gauss.State) *sparse.Look {
+			look := func(q *gauss.Gaussian) *sparse.Look {
 				x, err := pass.At(q)
 				if err != nil {
 					t.Fatal(err)

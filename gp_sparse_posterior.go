@@ -33,7 +33,7 @@ type SparseGPPosterior struct {
 	z          *sparse.Inducing
 	lik        Likelihood
 	mean       []float64
-	q          *gauss.State // V⁻¹ and its factor
+	q          *gauss.Gaussian // V⁻¹ and its factor
 	maxPrior   float64
 	rows       int
 	workspaces *sync.Pool
@@ -41,7 +41,7 @@ type SparseGPPosterior struct {
 	classes []*SparseGPPosterior
 }
 
-func newSparseGPPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.State,
+func newSparseGPPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.Gaussian,
 	maxPrior float64, rows int) *SparseGPPosterior {
 	return &SparseGPPosterior{z: z, lik: lik, mean: mean, q: q, maxPrior: maxPrior, rows: rows,
 		workspaces: &sync.Pool{New: func() any { return new(sparse.Work) }}}
@@ -181,7 +181,7 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row,
 	m, cols := p.z.Rank(), p.Cols()
 	u := &SparseGPPosterior{z: p.z, lik: p.lik, maxPrior: p.maxPrior, rows: p.rows,
 		workspaces: p.workspaces}
-	q := &gauss.State{}
+	q := &gauss.Gaussian{}
 	q.CopyFrom(p.q)
 	copy(q.Mean, p.mean)
 	online := sparse.NewOnline(p.z, q, &h)

@@ -161,7 +161,7 @@ func (r *sparseRounds) posterior() (*SparseGPPosterior, error) {
 }
 
 // state implements roundsEngine.
-func (r *sparseRounds) state(c *save.State) {
+func (r *sparseRounds) state(c *save.Coder) {
 	var file []byte
 	if !c.Reading() {
 		var err error

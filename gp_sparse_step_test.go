@@ -270,7 +270,7 @@ func TestSparseRowsProof(t *testing.T) {
 			trials = longer(12_000, 40)
 		}
 		for trial := range trials {
-			q := &gauss.State{}
+			q := &gauss.Gaussian{}
 			q.CopyFrom(post.q)
 			size := math.Exp(-6 + 7*rng.Float64())
 			for j := range q.Mean {
@@ -340,7 +340,7 @@ func TestSparseRowsProofFar(t *testing.T) {
 			Workers: term.Crew{Workers: 1, Halt: nil}}
 		proved, unproved := 0, 0
 		for range shorter(2000, 300) {
-			q := &gauss.State{}
+			q := &gauss.Gaussian{}
 			q.CopyFrom(post.q)
 			size, narrow := math.Exp(-6+14*rng.Float64()), math.Exp(12*rng.NormFloat64())
 			for j := range q.Mean {

@@ -256,7 +256,7 @@ func (s *learnStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.s
 // the same model.
 func (s *learnStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
-func (s *learnStepper) state(c *save.State) {
+func (s *learnStepper) state(c *save.Coder) {
 	s.print.state(c, func(d *save.Digest) {
 		s.run.Model.Digest(d)
 		s.space.digest(d)

@@ -470,7 +470,7 @@ func (r *nestedRule) step() {
 }
 
 // state reads or writes the part of the rule that a run saves.
-func (r *nestedRule) state(c *save.State) {
+func (r *nestedRule) state(c *save.Coder) {
 	if r == nil {
 		return
 	}

@@ -579,7 +579,7 @@ func TestNestedRuleIsOff(t *testing.T) {
 		t.Error("the nested rule is on at the end")
 	}
 	// a block of rows is repeated
-	s := new(term.State)
+	s := new(term.Marginals)
 	terms := ruled(must(newSiteTerms(bump, slices.Concat(y, y))))
 	s.Resize(2 * n)
 	for i := range s.M {

@@ -408,7 +408,7 @@ func TestSharedRows(t *testing.T) {
 	}
 	p := make([]float64, d*d)
 	dense.Syrk(blas.Trans, 1, dense.General(rows.RawMatrix().Data, n, d), 1, dense.Symmetric(p, d))
-	s := gauss.State{}
+	s := gauss.Gaussian{}
 	s.Resize(d)
 	copy(s.P, p)
 	if !s.Factor() {

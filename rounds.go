@@ -53,7 +53,7 @@ type roundsEngine[R, P any] interface {
 	shard() *Shard[R]
 	step(p *rounds.Part) (Iteration, error)
 	posterior() (P, error)
-	state(c *save.State)
+	state(c *save.Coder)
 }
 
 // Shard holds the sums of a round over some blocks of items. It holds a few times as many numbers
@@ -71,7 +71,7 @@ type Shard[R any] struct {
 type shardAdder[R any] interface {
 	add(ctx context.Context, p *rounds.Part, block uint64, items iter.Seq2[R, error]) error
 	// state writes or reads the adder, and the states at which p is computed.
-	state(c *save.State, p *rounds.Part)
+	state(c *save.Coder, p *rounds.Part)
 }
 
 // Shard returns an empty shard for the current round.
@@ -162,7 +162,7 @@ var (
 )
 
 // fileBytes returns a file with the contents that state writes.
-func fileBytes(kind save.Kind, state func(*save.State)) ([]byte, error) {
+func fileBytes(kind save.Kind, state func(*save.Coder)) ([]byte, error) {
 	body, err := save.Marshal(state)
 	if err != nil {
 		return nil, prefixed(err)
@@ -173,7 +173,7 @@ func fileBytes(kind save.Kind, state func(*save.State)) ([]byte, error) {
 }
 
 // unfile reads a file into state. The error wraps ErrFile.
-func unfile(kind save.Kind, b []byte, state func(*save.State)) error {
+func unfile(kind save.Kind, b []byte, state func(*save.Coder)) error {
 	body, err := readBody(bytes.NewReader(b), kind)
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (s *Shard[R]) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-func (s *Shard[R]) state(c *save.State) {
+func (s *Shard[R]) state(c *save.Coder) {
 	s.part.State(c)
 	if c.Err() != nil || !s.part.Blocks.Empty() {
 		return
@@ -421,7 +421,7 @@ func (r *linearRounds) start(h *parallel.Halt, workers int) error {
 	case q == nil:
 		return r.climb.Start()
 	}
-	guesses := []*gauss.State{q}
+	guesses := []*gauss.Gaussian{q}
 	if s := r.narrow(q); s != nil {
 		guesses = append(guesses, s)
 	}
@@ -430,7 +430,7 @@ func (r *linearRounds) start(h *parallel.Halt, workers int) error {
 
 // narrow returns q with the precision of large values that the sample does not represent, whose
 // exponentials may have any size. It returns nil if there are no such values.
-func (r *linearRounds) narrow(q *gauss.State) *gauss.State {
+func (r *linearRounds) narrow(q *gauss.Gaussian) *gauss.Gaussian {
 	if _, exponential := r.lik.(rated); !exponential || r.z != nil || r.lin.X.Rows == r.Items {
 		return nil
 	}
@@ -459,7 +459,7 @@ func (r *linearRounds) stand() *site.LinearModel {
 }
 
 // fitSample returns the posterior of the sample, or nil if the fit fails.
-func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, error) {
+func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.Gaussian, error) {
 	fit, goal := r.stand(), startAll
 	if fit.Terms.Len() < r.Items {
 		goal = startGoal
@@ -545,17 +545,17 @@ func (r *linearRounds) evaluation() Evaluation {
 }
 
 // found returns the best state so far, or an error before the end of the second round.
-func (r *linearRounds) found() (*gauss.State, error) {
+func (r *linearRounds) found() (*gauss.Gaussian, error) {
 	if r.climb.At == nil {
 		return nil, errNoRound
 	}
-	q := &gauss.State{}
+	q := &gauss.Gaussian{}
 	q.CopyFrom(r.climb.At)
 	return q, nil
 }
 
 // progress writes or reads the result of the rounds so far.
-func (r *linearRounds) progress(c *save.State) {
+func (r *linearRounds) progress(c *save.Coder) {
 	form := int(r.form)
 	c.Int(&form)
 	c.Check(term.Form(form) <= term.AsSparse, "rows of form %d", form)
@@ -674,7 +674,7 @@ func (a *rowAdder) through(s *rounds.RowPass, rows iter.Seq2[Row, error], each i
 }
 
 // state implements shardAdder.
-func (a *rowAdder) state(c *save.State, p *rounds.Part) {
+func (a *rowAdder) state(c *save.Coder, p *rounds.Part) {
 	a.spec(c)
 	form := int(a.form)
 	c.Int(&a.cols, &form)
@@ -692,7 +692,7 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 		"rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
 	for _, l := range p.Looks {
 		if c.Reading() {
-			l.At = &gauss.State{}
+			l.At = &gauss.Gaussian{}
 		}
 		if c.Err() == nil {
 			l.At.State(c, d)
@@ -705,7 +705,7 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 
 // spec writes or reads the likelihood and the features. The receiver must have the features of the
 // same model.
-func (a *rowAdder) spec(c *save.State) {
+func (a *rowAdder) spec(c *save.Coder) {
 	made := a.z != nil
 	c.Bool(&made)
 	if c.Check(made == (a.z != nil), "a %s with the rows of another model",

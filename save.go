@@ -187,7 +187,7 @@ func (e *fileError) Error() string {
 func (e *fileError) Unwrap() []error { return []error{e.err, ErrFile} }
 
 // unmarshalState is save.Unmarshal with an error that wraps ErrFile.
-func unmarshalState(b []byte, state func(*save.State)) error {
+func unmarshalState(b []byte, state func(*save.Coder)) error {
 	if err := save.Unmarshal(b, state); err != nil {
 		return fmt.Errorf("pgsvi: state of a run: %w: %w", sentinel.Bare(err), ErrFile)
 	}
@@ -201,7 +201,7 @@ type fingerprint struct {
 }
 
 // state writes the digest, or reports a fault if c holds another digest.
-func (f *fingerprint) state(c *save.State, digest func(*save.Digest)) {
+func (f *fingerprint) state(c *save.Coder, digest func(*save.Digest)) {
 	sum := f.of(digest)
 	c.Uint64(&sum)
 	c.Check(sum == f.sum,

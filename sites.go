@@ -276,8 +276,8 @@ type curveProx struct {
 	beta   float64 // next step size to try if the caller gives none
 	q, q0  *Gaussian
 	tg, tb []float64
-	try    term.State
-	fac    dense.Sites
+	try    term.Marginals
+	fac    dense.SiteFactor
 	exp    dense.Expansion
 	logDet float64
 }
@@ -578,7 +578,7 @@ func haltOf(st State) *parallel.Halt {
 
 // fitWeights returns the state over weights at the end of a fit of l by s, and the error of the
 // fit. The state is nil if the fit has no such state.
-func fitWeights(h *parallel.Halt, l *site.LinearModel, s *Solver) (*gauss.State, error) {
+func fitWeights(h *parallel.Halt, l *site.LinearModel, s *Solver) (*gauss.Gaussian, error) {
 	st, err := newLinearStepper(h.Context(), l, nil, nil, linearOptions{covariance: FullCovariance})
 	if err != nil {
 		return nil, err
@@ -598,7 +598,7 @@ func fitWeights(h *parallel.Halt, l *site.LinearModel, s *Solver) (*gauss.State,
 	if err != nil {
 		return nil, err
 	}
-	q := &gauss.State{}
+	q := &gauss.Gaussian{}
 	q.CopyFrom(full)
 	copy(q.Mean, mean)
 	return q, fault
@@ -641,7 +641,7 @@ func (s *siteStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b,
 // constant reports whether Evaluate would leave everything unchanged that later steps depend on.
 func (s *siteStepper) constant() bool { return s.alg.Constant() }
 
-func (s *siteStepper) state(c *save.State) {
+func (s *siteStepper) state(c *save.Coder) {
 	s.print.state(c, func(d *save.Digest) {
 		d.Text(fmt.Sprintf("%d %s %T %+v %d %t", sitesState, algebraName(s.alg), s.est, s.est,
 			s.update, s.curve != nil))
@@ -694,7 +694,7 @@ func weightsOf(q Dist) ([]float64, gauss.Cov, error) {
 		return g.Mean(nil), gauss.Diagonal(g.Var(nil)), nil
 	}
 	d := g.Dim()
-	s := &gauss.State{}
+	s := &gauss.Gaussian{}
 	s.Resize(d)
 	clear(s.Mean)
 	p := g.precisionMatrix()

@@ -259,7 +259,7 @@ func mustStepper(t *testing.T, m Model) Stepper {
 func TestRowGapLargeSlopes(t *testing.T) {
 	terms := &term.Terms{Lik: viewOf(GaussianNoise{Var: 1. / 37}), Y: []float64{0}}
 	for _, c := range []struct{ off, most float64 }{{0, 1e-7}, {1e-3, 1e-6}} {
-		s := &term.State{Gamma: []float64{37}, Tg: []float64{37}, A: []float64{4e11 + c.off},
+		s := &term.Marginals{Gamma: []float64{37}, Tg: []float64{37}, A: []float64{4e11 + c.off},
 			D1: []float64{4e11}, M: []float64{1e10}, V: []float64{0.02}}
 		gap := terms.RowGap(s, 0, []float64{1e14}, nil, 0, nil)
 		y := c.off / 37 / math.Sqrt(s.V[0])
@@ -286,7 +286,7 @@ func TestWideHopeless(t *testing.T) {
 	for _, sd := range []float64{1e6, 1e9, 1e12} {
 		times, m, v := 0, -sd, sd*sd
 		terms := &term.Terms{Lik: viewOf(countedProbit{times: &times}), Y: []float64{1}}
-		s := term.State{M: []float64{m}, V: []float64{v}}
+		s := term.Marginals{M: []float64{m}, V: []float64{v}}
 		s.Resize(1)
 		s.M[0], s.V[0] = m, v
 		if err := terms.Expect(&s, nil, term.Crew{Workers: 1}); err != nil {

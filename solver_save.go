@@ -175,7 +175,7 @@ type savedRun struct {
 	stepper, src []byte
 }
 
-func (r *savedRun) state(c *save.State) {
+func (r *savedRun) state(c *save.Coder) {
 	status := int(r.Status)
 	c.Int(&status)
 	c.Check(status < len(statusNames), "status %d", status)
@@ -204,7 +204,7 @@ func (r *savedRun) state(c *save.State) {
 }
 
 // save writes or reads the Iteration, without its State.
-func (it *Iteration) save(c *save.State) {
+func (it *Iteration) save(c *save.Coder) {
 	c.Int(&it.K)
 	c.Duration(&it.Elapsed)
 	gap := it.Gap

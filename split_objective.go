@@ -289,7 +289,7 @@ func (s *objectiveStepper) start() {
 	if s.metric != nil {
 		o.Scale = s.d.(diagonalMetric).Scale
 		o.Adapt = func(g []float64, beta float64) { s.metric.Next(o.Scale, g, beta) }
-		o.MetricState = func(c *save.State) { partState(c, s.metric) }
+		o.MetricState = func(c *save.Coder) { partState(c, s.metric) }
 	}
 	s.Start(o, s.Init)
 }
@@ -513,7 +513,7 @@ func (s *objectiveStepper) UnmarshalBinary(b []byte) error { return unmarshalSta
 // constant reports that Evaluate changes nothing.
 func (s *objectiveStepper) constant() bool { return true }
 
-func (s *objectiveStepper) state(c *save.State) {
+func (s *objectiveStepper) state(c *save.Coder) {
 	n := len(s.G)
 	s.print.state(c, func(d *save.Digest) {
 		d.Int(s.n, n)

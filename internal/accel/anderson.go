@@ -194,7 +194,7 @@ func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [anderso
 }
 
 // State writes or reads a for iterates of length n.
-func (a *Anderson) State(c *save.State, n int) {
+func (a *Anderson) State(c *save.Coder, n int) {
 	k := len(a.x)
 	c.Int(&k)
 	c.Check(k <= andersonDepth+1, "%d iterates, of at most %d", k, andersonDepth+1)

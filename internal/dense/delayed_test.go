@@ -137,7 +137,7 @@ func TestSharedRows(t *testing.T) {
 		for _, workers := range []int{1, 2, 7} {
 			h := new(parallel.Halt)
 			h.Lend(workers)
-			f := Sites{Halt: h}
+			f := SiteFactor{Halt: h}
 			if !f.Factor(c, n, delta) {
 				t.Fatal("no factor")
 			}

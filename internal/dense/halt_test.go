@@ -57,7 +57,7 @@ func haltCases(n int, rng *rand.Rand) []haltCase {
 				blas64.Syrk(blas.Trans, -1, General(x, n, cols), 1,
 					Symmetric(c, cols))
 			}},
-		{"L⁻¹x", x, func(h *parallel.Halt, c []float64) { (&Sites{Halt: h}).trsm(l, n, c, cols) },
+		{"L⁻¹x", x, func(h *parallel.Halt, c []float64) { (&SiteFactor{Halt: h}).trsm(l, n, c, cols) },
 			func(c []float64) {
 				blas64.Trsm(blas.Left, blas.NoTrans, 1, LowerTriangle(l, n), General(c, n, cols))
 			}},

@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Sites turns a Gaussian N(m0, C) over n variables into the Gaussian whose sites have changed by
+// SiteFactor turns a Gaussian N(m0, C) over n variables into the Gaussian whose sites have changed by
 // Δ (in γ) and δ (in b):
 //
 //	V = (C⁻¹ + diag Δ)⁻¹,   m = m0 + V(δ − Δm0).
@@ -17,8 +17,8 @@ import (
 // It never forms C⁻¹, so C may be singular. First it applies the positive changes through B = I +
 // S½CS½ with S = Δ, whose eigenvalues are at least 1. The result is V₁. Then it applies the
 // negative changes through I − S½V₁S½ with S = −Δ, which is positive definite if and only if V⁻¹
-// is. Package site calls Factor for each step of a Gaussian process. A Sites reuses its memory.
-type Sites struct {
+// is. Package site calls Factor for each step of a Gaussian process. A SiteFactor reuses its memory.
+type SiteFactor struct {
 	// After Halt has stopped, Factor reports false and other results are invalid.
 	Halt     *parallel.Halt
 	n        int
@@ -36,7 +36,7 @@ type Sites struct {
 
 // Lend returns a copy of f with the same C that shares its factors. The next Factor of f does not
 // change them.
-func (f *Sites) Lend() *Sites {
+func (f *SiteFactor) Lend() *SiteFactor {
 	f.lent = true
 	g := *f
 	g.T, g.u, g.r, g.inv = slices.Clone(f.T), nil, slices.Clone(f.r), nil
@@ -45,7 +45,7 @@ func (f *Sites) Lend() *Sites {
 
 // Factor prepares f for an n×n covariance c and changes Δ, and reports whether V is positive
 // definite and finite. It keeps a reference to c, which must not change while f is in use.
-func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
+func (f *SiteFactor) Factor(c []float64, n int, delta []float64) bool {
 	f.n, f.C = n, c
 	if f.Halt.Stopped() {
 		return false
@@ -111,7 +111,7 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 }
 
 // scaled stores rows lo … hi−1 of the lower triangle of B in Lp.
-func (f *Sites) scaled(lo, hi int) {
+func (f *SiteFactor) scaled(lo, hi int) {
 	c, n, p := f.C, f.n, len(f.Pos)
 	for a := lo; a < hi && !f.Halt.Stopped(); a++ {
 		row, s := f.Lp[a*p:a*p+a+1], f.Sp[a]
@@ -131,7 +131,7 @@ func (f *Sites) scaled(lo, hi int) {
 // LeastPivot returns the smallest fraction of a variable's precision that remains after a
 // negative change, given the positive changes and the earlier negative changes. It is 1 if there
 // are no negative changes.
-func (f *Sites) LeastPivot() float64 {
+func (f *SiteFactor) LeastPivot() float64 {
 	least := 1.0
 	q := len(f.Neg)
 	for i := range q {
@@ -142,7 +142,7 @@ func (f *Sites) LeastPivot() float64 {
 
 // LeastPart returns the smallest fraction of 1 + ΔC_ii that remains after the earlier positive
 // changes.
-func (f *Sites) LeastPart() float64 {
+func (f *SiteFactor) LeastPart() float64 {
 	least, p := 1.0, len(f.Pos)
 	for a, i := range f.Pos {
 		l := f.Lp[a*p+a]
@@ -160,7 +160,7 @@ func SymmetricAt(c []float64, n, i, j int) float64 {
 }
 
 // trsm replaces the n×cols matrix b by L⁻¹b.
-func (f *Sites) trsm(l []float64, n int, b []float64, cols int) {
+func (f *SiteFactor) trsm(l []float64, n int, b []float64, cols int) {
 	if n > 0 && cols > 0 {
 		fma.Trsm(fma.Run{Halt: f.Halt}, square(l, n), fma.Of(b, n, cols, cols), false)
 	}
@@ -181,7 +181,7 @@ type Expansion struct {
 
 // Expand computes the expansion of rows into x, and reuses the memory of x. It only reads f, so
 // it may run concurrently with different x.
-func (f *Sites) Expand(x *Expansion, rows []float64, cols int) { f.ExpandVar(x, rows, cols, nil) }
+func (f *SiteFactor) Expand(x *Expansion, rows []float64, cols int) { f.ExpandVar(x, rows, cols, nil) }
 
 // If there are few changes, goroutines share the columns in parts of expandColumns, from
 // expandShared numbers on. If there are many, the products of matrices share their work.
@@ -191,7 +191,7 @@ const (
 )
 
 // ExpandVar calls Expand, and also SubVar of v unless v is nil.
-func (f *Sites) ExpandVar(x *Expansion, rows []float64, cols int, v []float64) {
+func (f *SiteFactor) ExpandVar(x *Expansion, rows []float64, cols int, v []float64) {
 	p, q := len(f.Pos), len(f.Neg)
 	x.cols, x.halt = cols, f.Halt
 	x.buf = room(x.buf, (p+q)*cols, f.n*cols)
@@ -205,7 +205,7 @@ func (f *Sites) ExpandVar(x *Expansion, rows []float64, cols int, v []float64) {
 }
 
 // expand computes columns lo … hi−1 of ExpandVar.
-func (f *Sites) expand(x *Expansion, rows, v []float64, lo, hi int, run fma.Run) {
+func (f *SiteFactor) expand(x *Expansion, rows, v []float64, lo, hi int, run fma.Run) {
 	if hi <= lo {
 		return
 	}
@@ -238,7 +238,7 @@ func (f *Sites) expand(x *Expansion, rows, v []float64, lo, hi int, run fma.Run)
 }
 
 // scaleRows stores columns lo … hi−1 of rows from … to−1 of S½·rows in X_p.
-func (f *Sites) scaleRows(x *Expansion, rows []float64, from, to, lo, hi int) {
+func (f *SiteFactor) scaleRows(x *Expansion, rows []float64, from, to, lo, hi int) {
 	for a := from; a < to; a++ {
 		i := f.Pos[a] * x.cols
 		floats.ScaleTo(x.xp[a*x.cols+lo:a*x.cols+hi], f.Sp[a], rows[i+lo:i+hi])
@@ -318,7 +318,7 @@ func (x *Expansion) addGram(v []float64, sign float64, part []float64) {
 //
 // For the variables with Δ > 0, u = S½ B⁻¹(S⁻½w − S½Cw′), where w′ is w with zeros for these
 // variables. No large terms cancel, however large Δ is.
-func (f *Sites) Solve(w []float64) {
+func (f *SiteFactor) Solve(w []float64) {
 	if len(f.Neg) > 0 {
 		// Solve I + ΔC = (I − S V₁)(I + Δ₊C), beginning with the left factor.
 		f.u = Resize(f.u, f.n)
@@ -338,7 +338,7 @@ func (f *Sites) Solve(w []float64) {
 }
 
 // solvePos is like Solve, but applies only the positive changes.
-func (f *Sites) solvePos(w []float64) {
+func (f *SiteFactor) solvePos(w []float64) {
 	r := f.r[:len(f.Pos)]
 	for a, i := range f.Pos {
 		r[a] = w[i] / f.Sp[a]
@@ -357,7 +357,7 @@ func (f *Sites) solvePos(w []float64) {
 }
 
 // MulC stores Cw in T.
-func (f *Sites) MulC(w []float64) {
+func (f *SiteFactor) MulC(w []float64) {
 	clear(f.T)
 	fma.Symv(fma.Run{Halt: f.Halt}, 1, square(f.C, f.n), w, f.T)
 }
@@ -386,10 +386,10 @@ const (
 )
 
 // Strong reports whether a positive change shrinks its variance by more than StrongSite.
-func (f *Sites) Strong() bool { return f.Strongest() > StrongSite }
+func (f *SiteFactor) Strong() bool { return f.Strongest() > StrongSite }
 
 // Strongest returns the largest ΔC_ii, which is 0 if no change is positive.
-func (f *Sites) Strongest() (most float64) {
+func (f *SiteFactor) Strongest() (most float64) {
 	for a, i := range f.Pos {
 		most = math.Max(most, f.Sp[a]*f.Sp[a]*f.C[i*f.n+i])
 	}
@@ -397,7 +397,7 @@ func (f *Sites) Strongest() (most float64) {
 }
 
 // Weakest returns the smallest ΔC_ii of the positive changes, or +Inf without positive changes.
-func (f *Sites) Weakest() float64 {
+func (f *SiteFactor) Weakest() float64 {
 	least := math.Inf(1)
 	for a, i := range f.Pos {
 		least = math.Min(least, f.Sp[a]*f.Sp[a]*f.C[i*f.n+i])
@@ -407,7 +407,7 @@ func (f *Sites) Weakest() float64 {
 
 // Variances stores the diagonal of V in v, given the expansion of C. It reports whether every
 // element is resolved, which means that it is larger than its rounding error.
-func (f *Sites) Variances(v []float64, x *Expansion) bool {
+func (f *SiteFactor) Variances(v []float64, x *Expansion) bool {
 	n := f.n
 	for i := range n {
 		v[i] = f.C[i*n+i]
@@ -440,7 +440,7 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 // resolved reports whether every variance in v is larger than its rounding error. The variance of
 // a strong site must be positive. Any other variance must be at least LeastShrink times its value
 // in C.
-func (f *Sites) resolved(v []float64) bool {
+func (f *SiteFactor) resolved(v []float64) bool {
 	if f.Strongest() > StrongestSite && f.LeastPart() < leastPart {
 		return false
 	}
@@ -462,7 +462,7 @@ func (f *Sites) resolved(v []float64) bool {
 // Left stores 1 − Δ_iV_ii in dst, given the n×n covariance v. This is the fraction of a
 // variable's precision that remains without its change. Without negative changes, the result
 // keeps digits that a difference from 1 would lose.
-func (f *Sites) Left(dst, v []float64) {
+func (f *SiteFactor) Left(dst, v []float64) {
 	n := f.n
 	for i := range dst {
 		dst[i] = 1
@@ -491,7 +491,7 @@ func (f *Sites) Left(dst, v []float64) {
 }
 
 // Covariance stores V in the lower triangle of the n×n matrix v, given the expansion of C.
-func (f *Sites) Covariance(v []float64, x *Expansion) {
+func (f *SiteFactor) Covariance(v []float64, x *Expansion) {
 	n, p := f.n, len(f.Pos)
 	Copy(f.Halt, v, f.C)
 	x.addGram(v, -1, x.xp)

@@ -11,7 +11,7 @@ import (
 // is about Epsilon/(ΔC_ii).
 const weakSite = 1e-6
 
-// An Inverse computes variances and weights from the inverse of the factor of a Sites. Each takes
+// An Inverse computes variances and weights from the inverse of the factor of a SiteFactor. Each takes
 // two thirds of n³ operations instead of four, plus O(n²) operations per negative change.
 // Packages site and learn use it for dense GPs. An Inverse reuses its memory.
 type Inverse struct {
@@ -21,9 +21,9 @@ type Inverse struct {
 	u    []float64
 }
 
-// Variances is like Sites.Variances for the last Factor of f. Its results have fewer digits for
+// Variances is like SiteFactor.Variances for the last Factor of f. Its results have fewer digits for
 // variances that hardly change.
-func (t *Inverse) Variances(f *Sites, v []float64) bool {
+func (t *Inverse) Variances(f *SiteFactor, v []float64) bool {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
 	t.l, t.u = room(t.l, p*p, n*n), Resize(t.u, 2*n)
 	CopyLower(f.Halt, t.l, f.Lp, p)
@@ -82,7 +82,7 @@ func (t *Inverse) Variances(f *Sites, v []float64) bool {
 }
 
 // rows turns V₁[Neg, :]·rows in t.x into X_n.
-func (t *Inverse) rows(f *Sites) {
+func (t *Inverse) rows(f *SiteFactor) {
 	q := len(f.Neg)
 	for k, s := range f.sn {
 		floats.Scale(s, t.x[k*f.n:(k+1)*f.n])
@@ -93,7 +93,7 @@ func (t *Inverse) rows(f *Sites) {
 // Weights returns the lower triangle of W = C⁻¹ − C⁻¹VC⁻¹, n×n, with zeros in the other triangle.
 // Call it once after Variances for the same Factor of f. The matrix is valid until the next
 // Variances. If all changes are positive, it takes the place of L⁻¹.
-func (t *Inverse) Weights(f *Sites) []float64 {
+func (t *Inverse) Weights(f *SiteFactor) []float64 {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
 	SquareLower(f.Halt, t.l, p)
 	if p == n {
@@ -129,7 +129,7 @@ func (t *Inverse) Weights(f *Sites) []float64 {
 }
 
 // scaleAll turns rows lo … hi−1 of B⁻¹ into rows of W if all changes are positive.
-func (t *Inverse) scaleAll(f *Sites, lo, hi int) {
+func (t *Inverse) scaleAll(f *SiteFactor, lo, hi int) {
 	n := f.n
 	for i := lo; i < hi; i++ {
 		row, s := t.l[i*n:(i+1)*n], f.Sp[i]

@@ -37,7 +37,7 @@ func TestInverse(t *testing.T) {
 					delta[i] = -0.1 / c[i*n+i]
 				}
 			}
-			var f dense.Sites
+			var f dense.SiteFactor
 			var e dense.Expansion
 			if !f.Factor(c, n, delta) {
 				t.Fatalf("%d %s: no factor", n, signs)
@@ -88,7 +88,7 @@ func TestSitesWorkers(t *testing.T) {
 	result := func(workers int) (all []float64) {
 		var h parallel.Halt
 		h.Lend(workers)
-		f, inv, v, u := dense.Sites{Halt: &h}, dense.Inverse{}, make([]float64, n), slices.Clone(w)
+		f, inv, v, u := dense.SiteFactor{Halt: &h}, dense.Inverse{}, make([]float64, n), slices.Clone(w)
 		if !f.Factor(c, n, delta) || !inv.Variances(&f, v) {
 			t.Fatalf("%d workers: no factor", workers)
 		}

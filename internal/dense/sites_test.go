@@ -12,7 +12,7 @@ import (
 
 const prec = 400 // bits of the reference
 
-// exact computes the results of Sites for N(0, C) from (I + ΔC)⁻¹, which it finds by elimination
+// exact computes the results of SiteFactor for N(0, C) from (I + ΔC)⁻¹, which it finds by elimination
 // in long arithmetic.
 type exact struct {
 	n      int
@@ -196,7 +196,7 @@ func siteCases(rng *rand.Rand) (cs []struct {
 func TestSites(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(6, 6))
-	var f dense.Sites
+	var f dense.SiteFactor
 	var x, y dense.Expansion
 	for _, k := range siteCases(rng) {
 		n, c, delta := k.n, k.c, k.delta
@@ -315,7 +315,7 @@ func TestSites(t *testing.T) {
 func TestSitesBoundary(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 7))
-	var f dense.Sites
+	var f dense.SiteFactor
 	for _, n := range []int{1, 2, 5, 9} {
 		for range 10 {
 			c, delta := randomSPD(rng, n, 0.2), make([]float64, n)
@@ -343,7 +343,7 @@ func TestSitesBoundary(t *testing.T) {
 func TestSitesRefuse(t *testing.T) {
 	t.Parallel()
 	nan, inf := math.NaN(), math.Inf(1)
-	var f dense.Sites
+	var f dense.SiteFactor
 	for _, k := range []struct{ c, delta []float64 }{
 		{[]float64{1, 0, 0.5, 1}, []float64{1, nan}},
 		{[]float64{1, 0, 0.5, 1}, []float64{nan, -0.1}},
@@ -370,7 +370,7 @@ func TestSitesRefuse(t *testing.T) {
 // site is not resolved. Neither are sites beyond 1e15 that other sites nearly determine.
 func TestSitesResolution(t *testing.T) {
 	t.Parallel()
-	var f dense.Sites
+	var f dense.SiteFactor
 	var x dense.Expansion
 	for _, k := range []struct {
 		rho              float64 // correlation
@@ -415,7 +415,7 @@ func TestSitesLarge(t *testing.T) {
 	}
 	rows := slices.Clone(c)
 	dense.FillUpper(rows, n)
-	var f dense.Sites
+	var f dense.SiteFactor
 	var x dense.Expansion
 	if !f.Factor(rows, n, delta) {
 		t.Fatal("refused")

@@ -84,7 +84,7 @@ type Objective[Q Dist] struct {
 	// edge of the valid set.
 	Inside func(eta []float64) bool
 	// State writes or reads q, to the bit.
-	State func(c *save.State, q Q)
+	State func(c *save.Coder, q Q)
 
 	// Costs returns the work per term of Grad and of Value, in evaluations of one log-likelihood.
 	// Nil means that the work is unknown.
@@ -94,7 +94,7 @@ type Objective[Q Dist] struct {
 	// without a metric.
 	Adapt       func(g []float64, beta float64)
 	Scale       []float64
-	MetricState func(c *save.State)
+	MetricState func(c *save.Coder)
 	// Guide stores a usable direction in dst if the derivatives of f under q overflow, for example
 	// under an exponential likelihood and a wide q. It reports whether it did. A nil Guide never
 	// does.
@@ -617,7 +617,7 @@ func (s *Stepper[Q]) Undo(ctx context.Context, batch []int) func(cause error) er
 		return func(cause error) error { return cause }
 	}
 	blocks, ends := s.blocks, batch == nil || s.terms+len(batch) >= s.o.N
-	before := func(c *save.State) {
+	before := func(c *save.Coder) {
 		s.current(c)
 		if ends { // other steps do not change the means of passes
 			s.blocks.state(c, len(s.G))
@@ -639,13 +639,13 @@ func (s *Stepper[Q]) Undo(ctx context.Context, batch []int) func(cause error) er
 }
 
 // State writes or reads the state, to the bit.
-func (s *Stepper[Q]) State(c *save.State) {
+func (s *Stepper[Q]) State(c *save.Coder) {
 	s.current(c)
 	s.blocks.state(c, len(s.G))
 }
 
 // current is State without the means of passes.
-func (s *Stepper[Q]) current(c *save.State) {
+func (s *Stepper[Q]) current(c *save.Coder) {
 	n := len(s.G)
 	s.o.State(c, s.Q)
 	averages := s.averages

@@ -81,7 +81,7 @@ func (b bowl) start(d int, rng *rand.Rand) *Stepper[*unit] {
 		},
 		Set:   func(q, from *unit) error { return q.SetNatural(from.m) },
 		Clone: func(q *unit) *unit { return &unit{slices.Clone(q.m)} },
-		State: func(c *save.State, q *unit) { c.Floats(d, &q.m) },
+		State: func(c *save.Coder, q *unit) { c.Floats(d, &q.m) },
 	}
 	o.Value = func(ctx context.Context, r *rand.Rand, q *unit) (float64, float64, error) {
 		v, err := o.Grad(ctx, r, make([]float64, d), q, nil)

@@ -30,7 +30,7 @@ type leaps struct {
 }
 
 // state writes or reads the state of n leaps.
-func (l *leaps) state(c *save.State, n int) {
+func (l *leaps) state(c *save.Coder, n int) {
 	if n == 0 {
 		return
 	}

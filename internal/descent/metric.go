@@ -10,7 +10,7 @@ import (
 type Metric interface {
 	// Next stores the diagonal after the gradient g and the step size beta in s, and may replace g.
 	Next(s, g []float64, beta float64)
-	State(c *save.State)
+	State(c *save.Coder)
 }
 
 // AdaGrad returns the metric s_k = √(ε + Σ_{j≤k} g_j²) over n parameters.
@@ -35,7 +35,7 @@ func (r *rootMeanSquare) Next(s, g []float64, _ float64) {
 	}
 }
 
-func (r *rootMeanSquare) State(c *save.State) { c.Floats(len(r.square), &r.square) }
+func (r *rootMeanSquare) State(c *save.Coder) { c.Floats(len(r.square), &r.square) }
 
 // Adadelta returns the metric s_k = √(ε + e_k)/√(ε + d_{k−1}) with the e_k of RMSprop and
 // d_k = ρd_{k−1} + (1−ρ)(β_k g_k/s_k)².
@@ -57,7 +57,7 @@ func (a *adadelta) Next(s, g []float64, beta float64) {
 	}
 }
 
-func (a *adadelta) State(c *save.State) { c.Floats(len(a.square), &a.square, &a.step) }
+func (a *adadelta) State(c *save.Coder) { c.Floats(len(a.square), &a.square, &a.step) }
 
 // Adam returns the metric of running means of gradients, with decay mean, and of their squares,
 // with decay square: see pgsvi.Adam.
@@ -83,7 +83,7 @@ func (a *adam) Next(s, g []float64, _ float64) {
 	}
 }
 
-func (a *adam) State(c *save.State) {
+func (a *adam) State(c *save.Coder) {
 	c.Float(&a.powMean, &a.powSquare)
 	c.Floats(len(a.mean), &a.mean, &a.square)
 }

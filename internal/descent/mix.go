@@ -70,7 +70,7 @@ func (x *mix[Q]) fisher(dst, d []float64, at Family[Q], q Q) bool {
 	return false
 }
 
-func (x *mix[Q]) state(c *save.State, n int) {
+func (x *mix[Q]) state(c *save.Coder, n int) {
 	c.Bool(&x.slow)
 	c.Int(&x.alone)
 	x.Anderson.State(c, n)

@@ -335,7 +335,7 @@ func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
 // averagePower is the exponent of the weights k³ of the average.
 const averagePower = 3
 
-func (b *batchMeans) state(c *save.State, n int) {
+func (b *batchMeans) state(c *save.Coder, n int) {
 	size := len(b.means)
 	c.Int(&size, &b.span, &b.passes)
 	c.Check(size < mostMeans, "%d means of blocks, of fewer than %d", size, mostMeans)

@@ -12,7 +12,7 @@ import (
 
 // cov returns a V of d weights and the same as a matrix.
 func cov(d int, rng *rand.Rand) (gauss.Cov, *mat.SymDense) {
-	s := &gauss.State{}
+	s := &gauss.Gaussian{}
 	s.Resize(d)
 	a := mat.NewDense(d, d, nil)
 	for i := range d {

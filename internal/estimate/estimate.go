@@ -56,7 +56,7 @@ type Integral struct {
 	Member  *expfam.Member // set if q belongs to another exponential family
 	Coords  Coordinates    // coordinates of Member
 	L       Integrand
-	Sites   *Sites // the terms of l if each sees z through one number, else nil
+	Sites   *Terms // the terms of l if each sees z through one number, else nil
 	Workers int    // number of goroutines that call l
 }
 

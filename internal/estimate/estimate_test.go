@@ -209,7 +209,7 @@ func (r rows) Site(i int) (n int, x []float64, y, w float64) { return i + 10, r.
 func TestSites(t *testing.T) {
 	ctx := context.Background()
 	q := correlated(t)
-	s := &Sites{rows{[][]float64{{1, 0}, {0.5, -1}}}, gauss{}}
+	s := &Terms{rows{[][]float64{{1, 0}, {0.5, -1}}}, gauss{}}
 	value, grad := 0.0, make([]float64, 5)
 	for i := range s.Len() {
 		_, x, y, w := s.Site(i)
@@ -228,7 +228,7 @@ func TestSites(t *testing.T) {
 		t.Fatal(err)
 	}
 	near(t, "gradient", dst, grad, 1e-10)
-	h := &Sites{s.Rows, hole{}}
+	h := &Terms{s.Rows, hole{}}
 	at := func(y, m, v float64) term.Expectation {
 		return Hermite(expect.Hermite(20), hole{}, y, m,
 			v)

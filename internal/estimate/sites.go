@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Sites holds terms log p(y_i|x_iᵀz) with weights.
-type Sites struct {
+// Terms holds terms log p(y_i|x_iᵀz) with weights.
+type Terms struct {
 	Rows
 	Lik Likelihood
 }
@@ -30,7 +30,7 @@ type Differentiable interface {
 	Derivs(y, eta float64) (d1, d2 float64)
 }
 
-// Rows holds the data of Sites: see pgsvi.SiteIntegrand.
+// Rows holds the data of Terms: see pgsvi.SiteIntegrand.
 type Rows interface {
 	Len() int
 	Site(i int) (term int, x []float64, y, weight float64)
@@ -56,7 +56,7 @@ type Expect func(y, m, v float64) term.Expectation
 
 // Grad adds up the gradients of the sites, each under its own marginal. With the first two
 // derivatives α and γ of the expectation in the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
-func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form,
+func (s *Terms) Grad(ctx context.Context, dst []float64, n normal.Form,
 	of Expect) (float64, error) {
 	gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
 	var value float64
@@ -82,14 +82,14 @@ func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form,
 }
 
 // name returns the name of a site in messages.
-func (s *Sites) name(i int) string {
+func (s *Terms) name(i int) string {
 	term, _, y, _ := s.Site(i)
 	return fmt.Sprintf("term %d, with label %v", term, y)
 }
 
 // Value returns the sum of the expectations and a bound on its error. If a term has no finite
 // expectation, the error wraps ErrNotFinite.
-func (s *Sites) Value(ctx context.Context, q normal.Form, of Expect) (value, bound float64,
+func (s *Terms) Value(ctx context.Context, q normal.Form, of Expect) (value, bound float64,
 	err error) {
 	var i int
 	defer parallel.At(&i, s.name)
@@ -111,7 +111,7 @@ func (s *Sites) Value(ctx context.Context, q normal.Form, of Expect) (value, bou
 }
 
 // explain describes why a term has no finite expectation under N(m, v).
-func (s *Sites) explain(n int, y, m, v float64) string {
+func (s *Terms) explain(n int, y, m, v float64) string {
 	if eta, l, ok := term.HoleIn(s.Lik.LogProb, y, m, v); ok {
 		return fmt.Sprintf("term %d, with label %v, has log-likelihood %v at η = %.6g; %s", n, y, l,
 			eta, term.Remedy(l))
@@ -122,7 +122,7 @@ func (s *Sites) explain(n int, y, m, v float64) string {
 
 // addDerivs adds w times the gradient and half the Hessian of the sites at z. It reports false if
 // they are not finite or ctx is done.
-func (s *Sites) addDerivs(ctx context.Context, n normal.Form, gm, gv []float64, w float64,
+func (s *Terms) addDerivs(ctx context.Context, n normal.Form, gm, gv []float64, w float64,
 	z []float64) bool {
 	lik := s.Lik.(Differentiable)
 	var i int

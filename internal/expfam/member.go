@@ -116,8 +116,8 @@ func Name(f Family) string {
 type Member struct {
 	F     Family
 	plain bool // F may be compared by ==
-	State
-	next State // scratch: replaces the state if it is valid
+	Params
+	next Params // scratch: replaces the state if it is valid
 
 	summed   atomic.Bool    // a belongs to Eta
 	factored atomic.Bool    // l belongs to Eta
@@ -129,8 +129,8 @@ type Member struct {
 	info *mat.SymDense
 }
 
-// State holds η and μ. Only a Member changes it.
-type State struct {
+// Params holds η and μ. Only a Member changes it.
+type Params struct {
 	Eta, Mu []float64
 	a       float64 // A(η); NaN until it is needed if the family is a domainFamily
 }
@@ -138,11 +138,11 @@ type State struct {
 // New returns a member of f. It is not valid before a call of SetNatural or Set.
 func New(f Family) *Member {
 	n := f.NumParams()
-	return &Member{F: f, plain: reflect.ValueOf(f).Comparable(), State: newState(n),
+	return &Member{F: f, plain: reflect.ValueOf(f).Comparable(), Params: newState(n),
 		next: newState(n)}
 }
 
-func newState(n int) State { return State{Eta: make([]float64, n), Mu: make([]float64, n)} }
+func newState(n int) Params { return Params{Eta: make([]float64, n), Mu: make([]float64, n)} }
 
 // Use lets the member compute on the goroutines that h lends.
 func (q *Member) Use(h *parallel.Halt) { q.halt = h }
@@ -171,7 +171,7 @@ func (q *Member) SameFamily(p *Member) bool {
 }
 
 // Save writes or reads the state, to the bit.
-func (q *Member) Save(c *save.State) {
+func (q *Member) Save(c *save.Coder) {
 	c.Floats(len(q.Eta), &q.Eta, &q.Mu)
 	summed := q.summed.Load()
 	c.Bool(&summed)
@@ -237,7 +237,7 @@ func (q *Member) propose(eta []float64) error {
 
 // accept replaces the state by q.next.
 func (q *Member) accept() {
-	q.State, q.next = q.next, q.State
+	q.Params, q.next = q.next, q.Params
 	q.factored.Store(false)
 	q.summed.Store(!math.IsNaN(q.a))
 }
@@ -289,7 +289,7 @@ func (q *Member) SetMeanParams(mu []float64) error {
 		g, d, x = make([]float64, n), make([]float64, n), make([]float64, n)
 		last    = math.Inf(1)
 	)
-	slope := func(s *State) float64 { // stores ∇ and the step, and returns the decrement
+	slope := func(s *Params) float64 { // stores ∇ and the step, and returns the decrement
 		floats.SubTo(g, s.Mu, mu)
 		copy(d, g)
 		p.FisherSolve(d)
@@ -304,7 +304,7 @@ func (q *Member) SetMeanParams(mu []float64) error {
 		return nil
 	}
 	for range newtonSteps {
-		dec := slope(&p.State)
+		dec := slope(&p.Params)
 		if !(dec >= 0) {
 			return attained() // the Fisher information is not positive definite here
 		}

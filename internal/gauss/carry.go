@@ -10,8 +10,8 @@ import (
 )
 
 // Unit returns the state N(0, I) of m weights.
-func Unit(m int) *State {
-	s := &State{}
+func Unit(m int) *Gaussian {
+	s := &Gaussian{}
 	s.Resize(m)
 	clear(s.P)
 	clear(s.Mean)
@@ -28,7 +28,7 @@ func Unit(m int) *State {
 //	P₊ = I + A(P − I)Aᵀ,   P₊m₊ = APm.
 //
 // It returns nil if P₊ has no factor, or m₊ is not finite.
-func (s *State) Carry(a blas64.General, mean []float64) *State {
+func (s *Gaussian) Carry(a blas64.General, mean []float64) *Gaussian {
 	m, n := a.Cols, a.Rows
 	seen := slices.Clone(s.P) // P − I
 	dense.FillUpper(seen, m)
@@ -53,7 +53,7 @@ func (s *State) Carry(a blas64.General, mean []float64) *State {
 
 // Times gives s the precision of t copies of its data, I + t(P − I), and keeps its mean, because
 // the mean of t copies would fit the noise of the data. It returns false if there is no factor.
-func (s *State) Times(t float64) bool {
+func (s *Gaussian) Times(t float64) bool {
 	floats.Scale(t, s.P)
 	for j, m := 0, len(s.Mean); j < m; j++ {
 		s.P[j*m+j] += 1 - t

@@ -25,7 +25,7 @@ type Contrasts struct{ Of []*Full }
 
 // Add adds a class with the precision P of s and factors P. The error wraps
 // sentinel.ErrNotPosDef.
-func (c *Contrasts) Add(s *State) error {
+func (c *Contrasts) Add(s *Gaussian) error {
 	clear(s.Mean)
 	if !s.Factor() {
 		return fmt.Errorf("posterior precision of class %d: %w", len(c.Of), sentinel.ErrNotPosDef)
@@ -157,7 +157,7 @@ func (c *Contrasts) Draw(dst []float64, rng *rand.Rand) error {
 }
 
 // State implements Cov. It returns an error, because the classes have no common precision.
-func (c *Contrasts) State(*parallel.Halt) (*State, error) {
+func (c *Contrasts) State(*parallel.Halt) (*Gaussian, error) {
 	return nil, fmt.Errorf("pgsvi: the weights of %d classes have no precision, since only their "+
 		"differences count: %w", len(c.Of), sentinel.ErrParam)
 }

@@ -37,12 +37,12 @@ type Cov interface {
 	Draw(dst []float64, rng *rand.Rand) error
 	// State returns V as a new dense Gaussian with mean zero. The error comes from h if h has
 	// stopped.
-	State(h *parallel.Halt) (*State, error)
+	State(h *parallel.Halt) (*Gaussian, error)
 }
 
 // Full is a V with a stored precision and its factor.
 type Full struct {
-	S    *State
+	S    *Gaussian
 	once sync.Once
 	cols []float64 // L column by column, for few rows at a time
 	pack sync.Once
@@ -146,8 +146,8 @@ func (c *Full) Draw(dst []float64, rng *rand.Rand) error {
 }
 
 // State implements Cov.
-func (c *Full) State(*parallel.Halt) (*State, error) {
-	s := &State{}
+func (c *Full) State(*parallel.Halt) (*Gaussian, error) {
+	s := &Gaussian{}
 	s.CopyFrom(c.S)
 	clear(s.Mean)
 	return s, nil
@@ -159,7 +159,7 @@ func (c *Full) State(*parallel.Halt) (*State, error) {
 type Dual struct {
 	X     *design.Matrix
 	Gamma []float64
-	Fac   *dense.Sites
+	Fac   *dense.SiteFactor
 	Prior *Prior
 }
 
@@ -315,12 +315,12 @@ func (c *Dual) Draw(dst []float64, rng *rand.Rand) error {
 }
 
 // State implements Cov.
-func (c *Dual) State(h *parallel.Halt) (*State, error) {
+func (c *Dual) State(h *parallel.Halt) (*Gaussian, error) {
 	s, err := c.Prior.StateUntil(h)
 	if err != nil {
 		return nil, err
 	}
-	post := &State{Halt: h}
+	post := &Gaussian{Halt: h}
 	ok := post.Add(s, c.X, c.Gamma, nil, &design.Work{Halt: h})
 	if err := h.Err(); err != nil {
 		return nil, err
@@ -368,7 +368,7 @@ func (c Diagonal) Draw(dst []float64, rng *rand.Rand) error {
 }
 
 // State implements Cov.
-func (c Diagonal) State(h *parallel.Halt) (*State, error) {
+func (c Diagonal) State(h *parallel.Halt) (*Gaussian, error) {
 	p := Prior{Prec: make([]float64, len(c))}
 	for j, v := range c {
 		p.Prec[j] = 1 / v
@@ -522,9 +522,9 @@ func (c *LowRank) Draw(dst []float64, rng *rand.Rand) error {
 }
 
 // State implements Cov.
-func (c *LowRank) State(h *parallel.Halt) (*State, error) {
+func (c *LowRank) State(h *parallel.Halt) (*Gaussian, error) {
 	n, k := len(c.D), c.Rank
-	s := &State{Halt: h}
+	s := &Gaussian{Halt: h}
 	s.Resize(n)
 	clear(s.Mean)
 	for i := range n {
@@ -553,7 +553,7 @@ type Prior struct {
 	// Each holds the diagonals Λ0 of K classes, one after the other, if they differ. Prec is then
 	// Λ0 of the first class.
 	Each []float64
-	Full *State // Λ0 if it is not diagonal
+	Full *Gaussian // Λ0 if it is not diagonal
 }
 
 // UnitPrior returns N(0, I) of d weights.
@@ -566,11 +566,11 @@ func UnitPrior(d int) Prior {
 }
 
 // State returns the prior as a new dense Gaussian about μ0.
-func (p *Prior) State() (*State, error) { return p.StateUntil(nil) }
+func (p *Prior) State() (*Gaussian, error) { return p.StateUntil(nil) }
 
 // StateUntil is State with the error of h if h has stopped.
-func (p *Prior) StateUntil(h *parallel.Halt) (*State, error) {
-	s := &State{Halt: h}
+func (p *Prior) StateUntil(h *parallel.Halt) (*Gaussian, error) {
+	s := &Gaussian{Halt: h}
 	defer func() { s.Halt = nil }()
 	if p.Full != nil {
 		s.CopyFrom(p.Full)
@@ -591,11 +591,11 @@ func (p *Prior) StateUntil(h *parallel.Halt) (*State, error) {
 	return s, nil
 }
 
-// State is a Gaussian over D weights, with the precision P and a mean relative to a point that
+// Gaussian is a normal distribution over D weights, with the precision P and a mean relative to a point that
 // the caller chooses. If features are collinear in float64, or nearly so, P, its factor and
 // results of it have twice the digits as sums Hi + Lo. Their high parts are then in P, L and
 // Mean.
-type State struct {
+type Gaussian struct {
 	P      []float64 // precision, lower triangle
 	L      []float64 // its Cholesky factor
 	Inv    []float64 // V = P⁻¹, lower triangle; valid if hasInv
@@ -625,18 +625,18 @@ const (
 const epsilonDouble = 0x1p-106
 
 // Resize prepares s for d weights. The numbers are unspecified.
-func (s *State) Resize(d int) {
+func (s *Gaussian) Resize(d int) {
 	s.P, s.L, s.Mean = dense.Resize(s.P, d*d), dense.Resize(s.L, d*d), dense.Resize(s.Mean, d)
 }
 
 // precision, cholesky and shift return P, its factor and the mean with all their digits. The low
 // parts are empty unless s.Double is set.
-func (s *State) precision() dense.Double { return dense.Double{Hi: s.P, Lo: s.pLow} }
-func (s *State) cholesky() dense.Double  { return dense.Double{Hi: s.L, Lo: s.lLow} }
-func (s *State) shift() dense.Double     { return dense.Double{Hi: s.Mean, Lo: s.MeanLow} }
+func (s *Gaussian) precision() dense.Double { return dense.Double{Hi: s.P, Lo: s.pLow} }
+func (s *Gaussian) cholesky() dense.Double  { return dense.Double{Hi: s.L, Lo: s.lLow} }
+func (s *Gaussian) shift() dense.Double     { return dense.Double{Hi: s.Mean, Lo: s.MeanLow} }
 
 // Widen gives s twice the digits. The low parts of P become 0 if s had none.
-func (s *State) Widen() {
+func (s *Gaussian) Widen() {
 	d := len(s.Mean)
 	s.pLow, s.lLow, s.MeanLow = dense.Resize(s.pLow, d*d), dense.Resize(s.lLow, d*d),
 		dense.Resize(s.MeanLow, d)
@@ -647,7 +647,7 @@ func (s *State) Widen() {
 }
 
 // CopyPrecision copies P from o.
-func (s *State) CopyPrecision(o *State) {
+func (s *Gaussian) CopyPrecision(o *Gaussian) {
 	s.Resize(len(o.Mean))
 	dense.CopyLower(nil, s.P, o.P, len(o.Mean))
 	if s.Double = o.Double; s.Double {
@@ -657,7 +657,7 @@ func (s *State) CopyPrecision(o *State) {
 }
 
 // CopyFrom copies o to s, with its factor and, if it has one, its inverse.
-func (s *State) CopyFrom(o *State) {
+func (s *Gaussian) CopyFrom(o *Gaussian) {
 	d := len(o.Mean)
 	s.CopyPrecision(o)
 	dense.CopyLower(nil, s.L, o.L, d)
@@ -675,7 +675,7 @@ func (s *State) CopyFrom(o *State) {
 
 // Average sets P to t times the P of a plus (1 − t) times the P of b. It does not compute the
 // factor. Either of them may be s.
-func (s *State) Average(t float64, a, b *State) {
+func (s *Gaussian) Average(t float64, a, b *Gaussian) {
 	if !a.Double && !b.Double {
 		s.Resize(len(a.Mean))
 		s.Double = false
@@ -689,7 +689,7 @@ func (s *State) Average(t float64, a, b *State) {
 	sum.Clear()
 	for _, part := range []struct {
 		weight float64
-		of     *State
+		of     *Gaussian
 	}{{t, a}, {1 - t, b}} {
 		if part.of.Double {
 			sum.AddDouble(part.weight, part.of.precision())
@@ -705,7 +705,7 @@ func (s *State) Average(t float64, a, b *State) {
 }
 
 // Factor computes the factor of P and reports whether P is positive definite and finite.
-func (s *State) Factor() bool {
+func (s *Gaussian) Factor() bool {
 	d := len(s.Mean)
 	s.hasInv = false
 	dense.CopyLower(nil, s.L, s.P, d)
@@ -722,7 +722,7 @@ func (s *State) Factor() bool {
 }
 
 // factorDiagonal is Factor for a diagonal P and an L of zeros.
-func (s *State) factorDiagonal() bool {
+func (s *Gaussian) factorDiagonal() bool {
 	d := len(s.Mean)
 	for j := 0; j < d*d; j += d + 1 {
 		if s.L[j] = math.Sqrt(s.P[j]); !(s.L[j] > 0 && s.L[j] <= math.MaxFloat64) {
@@ -734,7 +734,7 @@ func (s *State) factorDiagonal() bool {
 }
 
 // Pivot returns the least ratio of a pivot of s to a diagonal element of the precision of o.
-func (s *State) Pivot(o *State) float64 {
+func (s *Gaussian) Pivot(o *Gaussian) float64 {
 	least, d := 1.0, len(s.Mean)
 	for j := 0; j < d*d; j += d + 1 {
 		least = math.Min(least, s.L[j]*s.L[j]/o.P[j])
@@ -744,7 +744,7 @@ func (s *State) Pivot(o *State) float64 {
 
 // Rounding estimates the error of log|P|, in nats. It is 0 if float64 or twice its digits
 // suffice.
-func (s *State) Rounding() float64 {
+func (s *Gaussian) Rounding() float64 {
 	if !s.Double {
 		return 0
 	}
@@ -757,7 +757,7 @@ func (s *State) Rounding() float64 {
 
 // Resolution bounds the error of log|P|, in nats, for a State in float64. It is 0 with twice the
 // digits.
-func (s *State) Resolution() float64 {
+func (s *Gaussian) Resolution() float64 {
 	if s.Double {
 		return 0
 	}
@@ -781,7 +781,7 @@ func (s *State) Resolution() float64 {
 // Add computes P = base + Xᵀ diag(w) X, for the rows of x at index, and its factor. It reports
 // whether P is positive definite and resolved. It takes twice the digits if float64 has too few.
 // The weights w may have any sign. Buf is scratch.
-func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int,
+func (s *Gaussian) Add(base *Gaussian, x *design.Matrix, w []float64, index []int,
 	buf *design.Work) bool {
 	s.CopyPrecision(base)
 	if !s.Double {
@@ -804,7 +804,7 @@ func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int,
 }
 
 // AddRows adds Xᵀ diag(w) X to P with the digits that s has. It does not compute the factor.
-func (s *State) AddRows(x *design.Matrix, w []float64, index []int, buf *design.Work) {
+func (s *Gaussian) AddRows(x *design.Matrix, w []float64, index []int, buf *design.Work) {
 	for _, wa := range w {
 		if wa != 0 {
 			buf.Rows++
@@ -828,7 +828,7 @@ func (s *State) AddRows(x *design.Matrix, w []float64, index []int, buf *design.
 }
 
 // Solve sets the mean to P⁻¹Xᵀu. Buf is scratch.
-func (s *State) Solve(x *design.Matrix, u []float64, index []int, buf *design.Work) {
+func (s *Gaussian) Solve(x *design.Matrix, u []float64, index []int, buf *design.Work) {
 	if !s.Double {
 		clear(s.Mean)
 		x.AddMulTOn(s.Mean, u, index, buf)
@@ -842,7 +842,7 @@ func (s *State) Solve(x *design.Matrix, u []float64, index []int, buf *design.Wo
 }
 
 // Apply replaces h by P⁻¹h.
-func (s *State) Apply(h dense.Double) {
+func (s *Gaussian) Apply(h dense.Double) {
 	if s.Double {
 		s.cholesky().Potrs(h)
 	}
@@ -853,7 +853,7 @@ func (s *State) Apply(h dense.Double) {
 }
 
 // Whiten replaces z by R⁻¹z, for the factor P = RRᵀ.
-func (s *State) Whiten(z dense.Double) {
+func (s *Gaussian) Whiten(z dense.Double) {
 	r := s.cholesky()
 	if !s.Double {
 		r.Lo = make([]float64, len(s.L))
@@ -862,7 +862,7 @@ func (s *State) Whiten(z dense.Double) {
 }
 
 // PackLow returns the low part of P, packed like PackLower. It returns nil if s has no low parts.
-func (s *State) PackLow() []float64 {
+func (s *Gaussian) PackLow() []float64 {
 	if !s.Double {
 		return nil
 	}
@@ -871,7 +871,7 @@ func (s *State) PackLow() []float64 {
 
 // Residual stores Xᵀu − Pw in r, computed with twice the digits, where w is the mean of t. Buf is
 // scratch.
-func (s *State) Residual(r dense.Double, t *State, x *design.Matrix, u []float64,
+func (s *Gaussian) Residual(r dense.Double, t *Gaussian, x *design.Matrix, u []float64,
 	buf *design.Work) {
 	r.Clear()
 	x.AddMulTDouble(r, u, nil, buf)
@@ -904,7 +904,7 @@ func (s *State) Residual(r dense.Double, t *State, x *design.Matrix, u []float64
 }
 
 // Predict stores X times the mean in dst.
-func (s *State) Predict(dst []float64, x *design.Matrix, index []int) {
+func (s *Gaussian) Predict(dst []float64, x *design.Matrix, index []int) {
 	if !s.Double {
 		x.MulOn(s.Halt, dst, s.Mean, index)
 		return
@@ -913,7 +913,7 @@ func (s *State) Predict(dst []float64, x *design.Matrix, index []int) {
 }
 
 // Square returns δᵀPδ for the mean δ of t. W is scratch.
-func (s *State) Square(t *State, w *dense.Double) float64 {
+func (s *Gaussian) Square(t *Gaussian, w *dense.Double) float64 {
 	n := len(s.Mean)
 	w.Resize(n)
 	copy(w.Hi, t.Mean)
@@ -930,7 +930,7 @@ func (s *State) Square(t *State, w *dense.Double) float64 {
 }
 
 // Invert computes Inv.
-func (s *State) Invert() {
+func (s *Gaussian) Invert() {
 	if s.hasInv {
 		return
 	}
@@ -947,7 +947,7 @@ func (s *State) Invert() {
 }
 
 // Variances stores the variances of the rows of x in v.
-func (s *State) Variances(v []float64, x *design.Matrix, index []int, buf *design.Work) {
+func (s *Gaussian) Variances(v []float64, x *design.Matrix, index []int, buf *design.Work) {
 	if x.Sparse != nil {
 		s.Invert()
 	}
@@ -955,7 +955,7 @@ func (s *State) Variances(v []float64, x *design.Matrix, index []int, buf *desig
 }
 
 // variancesBy is Variances with the given inverse of the precision. Only sparse rows use it.
-func (s *State) variancesBy(inv, v []float64, x *design.Matrix, index []int, buf *design.Work) {
+func (s *Gaussian) variancesBy(inv, v []float64, x *design.Matrix, index []int, buf *design.Work) {
 	if s.Double {
 		x.VariancesDouble(v, s.cholesky(), inv, index, buf)
 		return
@@ -964,7 +964,7 @@ func (s *State) variancesBy(inv, v []float64, x *design.Matrix, index []int, buf
 }
 
 // MoveTo replaces s by t, whose mean is relative to the mean of s.
-func (s *State) MoveTo(t *State) {
+func (s *Gaussian) MoveTo(t *Gaussian) {
 	floats.Add(t.Mean, s.Mean)
 	*s, *t = *t, *s
 }
@@ -1037,7 +1037,7 @@ func (p *Prior) Solve(dst, x []float64) {
 func (p *Prior) Residual(r dense.Double, w []float64, x *design.Matrix, u dense.Double,
 	buf *design.Work) {
 	if p.Full != nil {
-		p.Full.Residual(r, &State{Mean: w}, x, u.Hi, buf)
+		p.Full.Residual(r, &Gaussian{Mean: w}, x, u.Hi, buf)
 	} else {
 		r.Clear()
 		x.AddMulTDouble(r, u.Hi, nil, buf)
@@ -1121,12 +1121,12 @@ func (s *SavedPrior) Load() (*Prior, error) {
 
 // LoadPrecision returns the Gaussian about 0 with the precision that dense.PackLower packed, and
 // the low part that PackLow packed. The name appears in errors.
-func LoadPrecision(l, low []float64, d int, name string) (*State, error) {
+func LoadPrecision(l, low []float64, d int, name string) (*Gaussian, error) {
 	if len(l) != d*(d+1)/2 || low != nil && len(low) != len(l) {
 		return nil, fmt.Errorf("%s of %d weights with %d numbers and %d more digits, want %d: %w",
 			name, d, len(l), len(low), d*(d+1)/2, sentinel.ErrShape)
 	}
-	w := &State{}
+	w := &Gaussian{}
 	w.Resize(d)
 	w.P = dense.UnpackLower(l, d)
 	if low != nil {
@@ -1155,7 +1155,7 @@ func CheckDiagonal(v []float64, d int, name string) error {
 }
 
 // State writes or reads a Gaussian of d weights.
-func (s *State) State(c *save.State, d int) {
+func (s *Gaussian) State(c *save.Coder, d int) {
 	if c.Reading() {
 		if !c.Holds(d+1, d) {
 			return
@@ -1191,14 +1191,14 @@ func (p *Prior) Equal(o *Prior) bool {
 // Between sets s to the state whose natural parameters are (1 − t) times the natural parameters
 // of a plus t times the parameters of b. It returns false if no such state exists or h has
 // stopped.
-func (s *State) Between(a, b *State, t float64, h *parallel.Halt) bool {
+func (s *Gaussian) Between(a, b *Gaussian, t float64, h *parallel.Halt) bool {
 	d := len(a.Mean)
 	s.Average(t, b, a)
 	if s.Halt = h; !s.Factor() {
 		return false
 	}
 	clear(s.Mean)
-	for i, q := range [2]*State{b, a} {
+	for i, q := range [2]*Gaussian{b, a} {
 		w := [2]float64{t, 1 - t}[i]
 		for r := range d {
 			var sum float64

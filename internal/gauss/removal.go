@@ -21,10 +21,10 @@ const roundingTrials = 4
 // MeanRounding estimates the error of the mean of s in standard deviations, caused by the
 // rounding δ of the mean of w: √(δᵀΛVΛδ), where Λ is the precision of w and V the covariance of
 // s. The state s is w without some rows. It tries a few errors δ_j = ±ε·w_j.
-func (s *State) MeanRounding(w *State) (most float64) {
+func (s *Gaussian) MeanRounding(w *Gaussian) (most float64) {
 	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
-	none, delta := &design.Matrix{Cols: d}, &State{Mean: make([]float64, d)}
+	none, delta := &design.Matrix{Cols: d}, &Gaussian{Mean: make([]float64, d)}
 	var r dense.Double
 	r.Resize(d)
 	for range roundingTrials {
@@ -45,10 +45,10 @@ const amplificationTurns = 8
 // Amplification returns the largest ratio of a variance under s to the same variance under w: the
 // largest eigenvalue of VΛ, where V is the covariance of s and Λ the precision of w. Errors of
 // sites, in standard deviations, grow by this ratio when rows are removed.
-func (s *State) Amplification(w *State) (most float64) {
+func (s *Gaussian) Amplification(w *Gaussian) (most float64) {
 	d := len(w.Mean)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
-	none, x := &design.Matrix{Cols: d}, &State{Mean: make([]float64, d)}
+	none, x := &design.Matrix{Cols: d}, &Gaussian{Mean: make([]float64, d)}
 	x.Widen()
 	clear(x.MeanLow)
 	for j := range x.Mean {

@@ -8,9 +8,9 @@ import (
 )
 
 // diagonalState returns a Gaussian with the given mean and diagonal precisions.
-func diagonalState(t *testing.T, mean, prec []float64) *State {
+func diagonalState(t *testing.T, mean, prec []float64) *Gaussian {
 	t.Helper()
-	s := &State{}
+	s := &Gaussian{}
 	s.Resize(len(prec))
 	clear(s.P)
 	copy(s.Mean, mean)

@@ -32,7 +32,7 @@ func (l *softmaxModel) Work() float64 { return l.units }
 
 // point returns the Point of the best q of s at θ. Each evaluation of s costs the given units of
 // work, and err is the error of creating s. If −ELBO is at most most, slopes completes the Point.
-func (l *softmaxModel) point(s *site.Sites, err error, theta []float64, slack, most, work float64,
+func (l *softmaxModel) point(s *site.BaseAlgebra, err error, theta []float64, slack, most, work float64,
 	slopes func(x *search.Point) error) (search.Point, error) {
 	none, x := search.Point{F: math.Inf(1)}, search.Point{}
 	if err == nil {
@@ -72,7 +72,7 @@ const (
 
 // settle moves s to the best q at θ, within the given number of nats, and returns the number of
 // nats that may be left.
-func (l *softmaxModel) settle(s *site.Sites, theta []float64, slack float64) (gap float64, err error) {
+func (l *softmaxModel) settle(s *site.BaseAlgebra, theta []float64, slack float64) (gap float64, err error) {
 	if len(l.past) > 0 {
 		at := sites{gamma: make([]float64, s.N), a: make([]float64, s.N), m: make([]float64, s.N)}
 		l.extrapolate(at.gamma, at.a, at.m, theta)
@@ -123,7 +123,7 @@ func (l *Classes) Digest(d *save.Digest) {
 }
 
 // State implements Model.
-func (l *Classes) State(c *save.State, n int) {
+func (l *Classes) State(c *save.Coder, n int) {
 	l.memory.state(c, n, l.prior.base.Terms.Elements())
 	c.Float(&l.units)
 }
@@ -139,7 +139,7 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 		most = math.Inf(-1)
 	}
 	s, err := site.NewContrastAlgebra(lin, l.workers)
-	return l.point(&s.Sites, err, theta, slack, most, 1, func(x *search.Point) error {
+	return l.point(&s.BaseAlgebra, err, theta, slack, most, 1, func(x *search.Point) error {
 		return l.slopes(x, s, lin)
 	})
 }

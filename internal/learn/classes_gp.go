@@ -39,7 +39,7 @@ func (l *ClassesGP) Digest(d *save.Digest) {
 }
 
 // State implements Model.
-func (l *ClassesGP) State(c *save.State, n int) {
+func (l *ClassesGP) State(c *save.Coder, n int) {
 	l.memory.state(c, n, l.n*l.k)
 	c.Float(&l.units)
 }
@@ -58,7 +58,7 @@ func (l *ClassesGP) Evaluate(theta []float64, slack, most float64, slopes bool) 
 	s, err := site.NewContrastGP(terms, l.cov, l.workers)
 	// factors, inverses and covariances of the classes and of their sum
 	work := 3 * float64(l.k+1)
-	return l.point(&s.Sites, err, theta, slack, most, work, func(x *search.Point) error {
+	return l.point(&s.BaseAlgebra, err, theta, slack, most, work, func(x *search.Point) error {
 		return l.slopes(x, s)
 	})
 }

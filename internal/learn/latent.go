@@ -23,7 +23,7 @@ import (
 // sites are the sites found at a θ, with a = K⁻¹m.
 type sites struct{ theta, gamma, a, m []float64 }
 
-func (l *sites) state(c *save.State, n, rows int) {
+func (l *sites) state(c *save.Coder, n, rows int) {
 	c.Floats(n, &l.theta)
 	c.Floats(rows, &l.gamma, &l.a, &l.m)
 }
@@ -53,7 +53,7 @@ func (l *memory) Keep(best bool) {
 }
 
 // state writes or reads l for the given number of rows and n parameters.
-func (l *memory) state(c *save.State, n, rows int) {
+func (l *memory) state(c *save.Coder, n, rows int) {
 	k := len(l.past)
 	c.Int(&k)
 	c.Check(k >= 0 && k <= pastSites, "a search remembers %d sites", k)
@@ -99,7 +99,7 @@ type Latent struct {
 	k     []float64
 	prob  site.Problem
 	mover inverseMover
-	base  term.State
+	base  term.Marginals
 }
 
 // NewLatent returns the Model of n latent values with the given prior.
@@ -120,7 +120,7 @@ func (l *Latent) Use(c term.Crew) {
 func (l *Latent) Work() float64 { return l.units + l.mover.units }
 
 // State implements Model.
-func (l *Latent) State(c *save.State, n int) {
+func (l *Latent) State(c *save.Coder, n int) {
 	l.memory.state(c, n, l.n)
 	c.Float(&l.units, &l.mover.units)
 }
@@ -524,7 +524,7 @@ func (l *Latent) settle(slack float64) {
 	if !l.mover.Current || !p.Inner(slack, 0) {
 		return
 	}
-	p.Cur.State, p.In.At = p.In.At, p.Cur.State
+	p.Cur.Marginals, p.In.At = p.In.At, p.Cur.Marginals
 	p.Cur.Value = p.In.Value
 	for i, g := range p.Cur.Gamma {
 		p.Cur.C[i] = p.Cur.A[i] + g*p.Cur.M[i]
@@ -576,7 +576,7 @@ func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 	least := make([]float64, nf)
 	for i := range l.space.Coords {
 		if l.space.Coords[i].Likelihood {
-			x.Grad[i], least[i] = l.space.likelihoodSlope(u[i:], terms, &q.State, l.workers, theta,
+			x.Grad[i], least[i] = l.space.likelihoodSlope(u[i:], terms, &q.Marginals, l.workers, theta,
 				i)
 		}
 	}
@@ -617,7 +617,7 @@ const LikelihoodStep = 0x1p-14
 // divided by search.Part: a q that follows θ only lowers the curvature, and the search takes this
 // part of it. Sites without information, such as distant sites of a Laplace likelihood, would
 // otherwise have an arbitrary u and stop the search.
-func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, workers term.Crew,
+func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.Marginals, workers term.Crew,
 	theta []float64, i int) (slope, curve float64) {
 	up, down := s.tilted(terms, q.M, q.V, workers, theta, i, LikelihoodStep),
 		s.tilted(terms, q.M, q.V, workers, theta, i, -LikelihoodStep)
@@ -646,10 +646,10 @@ func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, w
 // tilted returns the expectations of t at means and variances m and v, with h added to free
 // parameter i, of the likelihood. The first is NaN if they fail.
 func (s *Space) tilted(t *term.Terms, m, v []float64, c term.Crew, theta []float64, i int,
-	h float64) *term.State {
+	h float64) *term.Marginals {
 	at := slices.Clone(theta)
 	at[i] += h
-	x := &term.State{}
+	x := &term.Marginals{}
 	x.Resize(len(m))
 	copy(x.M, m)
 	copy(x.V, v)

@@ -33,7 +33,7 @@ type Model interface {
 	// Work returns the work so far, in Cholesky factorizations of all rows or passes over them.
 	Work() float64
 	// State writes or reads all that later evaluations depend on, in a space of n parameters.
-	State(c *save.State, n int)
+	State(c *save.Coder, n int)
 }
 
 // Noisy is a Model that can optimize its noise and scale by factorizations alone, with everything

@@ -471,7 +471,7 @@ func inverse(b *mat.SymDense) *mat.SymDense {
 func (s *Run) Digest(d *save.Digest) { d.Float(s.tol, s.Search.Longest, s.Search.Part0) }
 
 // State writes or reads all that later steps depend on.
-func (s *Run) State(c *save.State) {
+func (s *Run) State(c *save.Coder) {
 	n := len(s.space.Coords)
 	s.Search.State(c)
 	search.StateLists(c, n, math.MaxInt32, &s.screen)

@@ -304,7 +304,7 @@ func (l *Weights) scaleState(q *weightFit, at float64) (*scaleState, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &gauss.State{Halt: l.workers.Halt}
+	m := &gauss.Gaussian{Halt: l.workers.Halt}
 	if !rows.Certain || !m.Add(prior, q.lin.X, rows.Tg, nil, &design.Work{Halt: l.workers.Halt}) ||
 		m.Double {
 		s.offset = math.Inf(1) // no bound

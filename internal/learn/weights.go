@@ -307,7 +307,7 @@ func (l *Weights) Use(c term.Crew) { l.workers = c }
 func (l *Weights) Work() float64 { return l.units }
 
 // State implements Model.
-func (l *Weights) State(c *save.State, n int) {
+func (l *Weights) State(c *save.Coder, n int) {
 	rows := l.prior.base.X.Rows
 	if l.diagonal {
 		rows = l.prior.base.X.Cols
@@ -319,11 +319,11 @@ func (l *Weights) State(c *save.State, n int) {
 // weightFit is the best q at one θ, near enough. The next fit overwrites its rows.
 type weightFit struct {
 	lin            *site.LinearModel
-	f, gap         float64     // −ELBO, and by how much it may be too high
-	mean, variance []float64   // mean and variances of the weights
-	rows           *term.State // the expectations
-	factor         []float64   // the Cholesky factor of V⁻¹, or nil where that is diagonal
-	logDet         float64     // log|V⁻¹|
+	f, gap         float64         // −ELBO, and by how much it may be too high
+	mean, variance []float64       // mean and variances of the weights
+	rows           *term.Marginals // the expectations
+	factor         []float64       // the Cholesky factor of V⁻¹, or nil where that is diagonal
+	logDet         float64         // log|V⁻¹|
 }
 
 // Evaluate implements Model.
@@ -421,7 +421,7 @@ func fitOf(s *site.WeightAlgebra) (*weightFit, error) {
 	}
 	w.Invert()
 	fit := &weightFit{lin: s.Lin, f: q.Value, mean: w.Mean, variance: make([]float64, d),
-		rows: &q.State, factor: w.L, logDet: w.LogDet}
+		rows: &q.Marginals, factor: w.L, logDet: w.LogDet}
 	for j := range fit.variance {
 		fit.variance[j] = w.Inv[j*d+j]
 	}
@@ -455,7 +455,7 @@ func (l *Weights) settle(s *site.WeightAlgebra, slack float64) {
 	s.Blocks.Mover.X, s.Blocks.Mover.Index = s.Lin.X, nil
 	for range site.InnerNewtons {
 		q := &s.Batch.Cur
-		if mean, _ := s.Blocks.Promise(&q.State, &s.Mover.Cur); q.Wild || !(mean > meanPart*slack) {
+		if mean, _ := s.Blocks.Promise(&q.Marginals, &s.Mover.Cur); q.Wild || !(mean > meanPart*slack) {
 			return
 		}
 		value := q.Value
@@ -502,7 +502,7 @@ func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack floa
 	prec := s.Fam.(*site.DiagFamily).Cur
 	s.Cur.Gamma = s.Cur.Tg
 	fit := &weightFit{lin: lin, f: -s.Cur.Elbo, gap: gap, mean: s.Cur.Mean,
-		variance: make([]float64, d), rows: &s.Cur.State}
+		variance: make([]float64, d), rows: &s.Cur.Marginals}
 	for j, p := range prec {
 		fit.variance[j] = 1 / p
 	}

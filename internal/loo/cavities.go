@@ -17,7 +17,7 @@ import (
 // observation. Removing a site from a Gaussian has a closed form. The sites of the other
 // observations would also move if the observation were missing, so the predictions with the most
 // influence are corrected for that (respond), and the sizes of the corrections estimate the
-// errors of all predictions. Rows and Sites.LeaveOut are the callers.
+// errors of all predictions. Rows and Posterior.LeaveOut are the callers.
 
 // while describes the activity in the error of a canceled context.
 const while = "data were left out"
@@ -159,7 +159,7 @@ func marginalKL(m, v, m0, v0 float64) float64 {
 // all predictions from these moves.
 func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error {
 	n := c.terms.Len()
-	r := &responder{cavities: c, base: term.State{M: c.m, V: c.v}, scale: 1}
+	r := &responder{cavities: c, base: term.Marginals{M: c.m, V: c.v}, scale: 1}
 	for _, p := range []*[]float64{&r.base.E, &r.base.Tg, &r.base.D1} {
 		*p = make([]float64, n)
 	}
@@ -235,12 +235,12 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 // move without it.
 type responder struct {
 	*cavities
-	base  term.State // sites at the marginals with all data
-	index []int      // indices of the sample
-	scale float64    // observations per member of the sample
-	cov   []float64  // covariances of the sample, both triangles; nil if they have a root
-	root  []float64  // one row per member of the sample; their products are the covariances
-	rank  int        // length of a row of root
+	base  term.Marginals // sites at the marginals with all data
+	index []int          // indices of the sample
+	scale float64        // observations per member of the sample
+	cov   []float64      // covariances of the sample, both triangles; nil if they have a root
+	root  []float64      // one row per member of the sample; their products are the covariances
+	rank  int            // length of a row of root
 }
 
 // responseWork holds the buffers of answer, one value per member of the sample.
@@ -252,7 +252,7 @@ type responseWork struct {
 	moved   [3][]float64 // C da, C∘C dg and C cdg
 	small   []float64    // rank² + 2·rank numbers
 	turned  []float64    // US, see byRoot
-	terms   term.State
+	terms   term.Marginals
 	diag    diagonalWork
 }
 

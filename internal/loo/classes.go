@@ -210,7 +210,7 @@ func (s *classWeights) cov(dst []float64, n int) {
 // expect computes a and h from m and v.
 func (c *classCavities) expect(ctx context.Context) error {
 	n, k := c.terms.Len(), c.k
-	s := &term.State{M: c.m, V: c.v, E: make([]float64, n*k), Tg: make([]float64, n*k),
+	s := &term.Marginals{M: c.m, V: c.v, E: make([]float64, n*k), Tg: make([]float64, n*k),
 		D1: make([]float64, n*k)}
 	var halt parallel.Halt
 	halt.Watch(ctx)

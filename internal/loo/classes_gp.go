@@ -70,7 +70,7 @@ const blockTerms = 32
 // covariances computes v from the sites gamma.
 func (s *classSites) covariances(h *parallel.Halt, gamma []float64) bool {
 	n := s.n
-	f, of := dense.Sites{Halt: h}, make([]float64, n)
+	f, of := dense.SiteFactor{Halt: h}, make([]float64, n)
 	var x dense.Expansion
 	for c := range s.k {
 		for i := range of {

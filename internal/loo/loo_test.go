@@ -64,14 +64,14 @@ func posterior() (mean, cov []float64, m, v float64) {
 }
 
 // sites returns the posterior as sites. The gradients a have the relative error off.
-func sites(t *testing.T, off float64) *Sites {
+func sites(t *testing.T, off float64) *Posterior {
 	t.Helper()
 	mean, _, _, _ := posterior()
 	gamma, a := make([]float64, 2), make([]float64, 2)
 	for i := range a {
 		gamma[i], a[i] = 1/float64(s2), (y[i]-mean[i])/float64(s2)*(1+off)
 	}
-	d, err := NewSites(nil, &term.Terms{Lik: s2, Y: y}, []float64{1, c, c, 1}, mean, gamma, a)
+	d, err := NewPosterior(nil, &term.Terms{Lik: s2, Y: y}, []float64{1, c, c, 1}, mean, gamma, a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 	h.Watch(ctx)
 	defer h.Forget()
 	cov.Variances(c.v, l.X, nil)
-	s := term.State{M: c.m, V: c.v, E: make([]float64, n), Tg: make([]float64, n),
+	s := term.Marginals{M: c.m, V: c.v, E: make([]float64, n), Tg: make([]float64, n),
 		D1: make([]float64, n)}
 	if err := l.Terms.Expect(&s, nil,
 		term.Crew{Workers: runtime.GOMAXPROCS(0), Halt: &h}); err != nil {
@@ -177,8 +177,8 @@ func resolve(h *parallel.Halt, l *site.LinearModel, c *cavities, goal float64) (
 	return full, nil
 }
 
-// rowSites returns the posterior of the rows as Sites: their prior times their sites.
-func rowSites(h *parallel.Halt, l *site.LinearModel, m, gamma, a []float64) (*Sites, error) {
+// rowSites returns the posterior of the rows in site form: their prior times their sites.
+func rowSites(h *parallel.Halt, l *site.LinearModel, m, gamma, a []float64) (*Posterior, error) {
 	n := l.X.Rows
 	if err := memory.Check(l.MaxMemory, memory.Bytes(site.DenseMatrices, n, n),
 		fmt.Sprintf("to leave out each of %d rows of %d weights", n, len(l.Names)),
@@ -189,7 +189,7 @@ func rowSites(h *parallel.Halt, l *site.LinearModel, m, gamma, a []float64) (*Si
 	if err != nil {
 		return nil, err
 	}
-	return NewSites(h, l.Terms, k, m, gamma, a)
+	return NewPosterior(h, l.Terms, k, m, gamma, a)
 }
 
 // unfitted returns the error for weights that have no covariance under the sites of all rows.
@@ -205,7 +205,7 @@ func rowsNewton(h *parallel.Halt, l *site.LinearModel, gamma []float64) (*gauss.
 	if err != nil {
 		return nil, err
 	}
-	full := &gauss.State{Halt: h}
+	full := &gauss.Gaussian{Halt: h}
 	ok := full.Add(prior, l.X, gamma, nil, &design.Work{Halt: h})
 	if err := h.Err(); err != nil {
 		return nil, err

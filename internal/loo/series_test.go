@@ -39,7 +39,7 @@ func seriesModel(rows func(y []float64) logprob.Rows, n, d int) (*site.LinearMod
 	x, y := make([]float64, n*d), make([]float64, n)
 	t := &term.Terms{Lik: rowwise{1, rows}, Y: y, Offset: make([]float64, n),
 		Weight: make([]float64, n)}
-	full := &gauss.State{}
+	full := &gauss.Gaussian{}
 	full.Resize(d)
 	for j := range d {
 		full.P[j*d+j] = 1

@@ -16,9 +16,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Sites is a Gaussian over N latent values with the prior N(0, K), in site form. GPs are left out
+// Posterior is a Gaussian over N latent values with the prior N(0, K), in site form. GPs are left out
 // with it.
-type Sites struct {
+type Posterior struct {
 	terms       *term.Terms
 	m, gamma, a []float64
 	logDet      float64   // log|I + ΓK|
@@ -26,13 +26,13 @@ type Sites struct {
 	left        []float64 // 1 − γ_n V_nn, the part of the precision of z_n without its site
 }
 
-// NewSites returns the Gaussian of sites γ and a about its mean m, under the prior covariance k.
+// NewPosterior returns the Gaussian of sites γ and a about its mean m, under the prior covariance k.
 // It keeps its arguments.
-func NewSites(h *parallel.Halt, t *term.Terms, k, m, gamma, a []float64) (*Sites, error) {
+func NewPosterior(h *parallel.Halt, t *term.Terms, k, m, gamma, a []float64) (*Posterior, error) {
 	n := len(m)
-	d := &Sites{terms: t, m: m, gamma: gamma, a: a, v: make([]float64, n*n),
+	d := &Posterior{terms: t, m: m, gamma: gamma, a: a, v: make([]float64, n*n),
 		left: make([]float64, n)}
-	f := dense.Sites{Halt: h}
+	f := dense.SiteFactor{Halt: h}
 	var x dense.Expansion
 	ok := f.Factor(k, n, gamma)
 	if ok {
@@ -50,7 +50,7 @@ func NewSites(h *parallel.Halt, t *term.Terms, k, m, gamma, a []float64) (*Sites
 
 // root returns L with V = LLᵀ, N×rank and row by row, and the rank. It is the rank of the matrix
 // of correlations up to rounding.
-func (d *Sites) root() (l []float64, rank int) {
+func (d *Posterior) root() (l []float64, rank int) {
 	n := len(d.m)
 	corr, sd := mat.NewSymDense(n, nil), make([]float64, n)
 	for i := range sd {
@@ -78,7 +78,7 @@ func (d *Sites) root() (l []float64, rank int) {
 }
 
 // Samplers returns the samplers of d for the joint density of the terms and the prior.
-func (d *Sites) Samplers() func() psis.Sampler {
+func (d *Posterior) Samplers() func() psis.Sampler {
 	n := len(d.m)
 	l, rank := d.root()
 	at := -0.5 * (floats.Dot(d.a, d.m) + d.logDet)
@@ -119,7 +119,7 @@ func (d *Sites) Samplers() func() psis.Sampler {
 }
 
 // siteExcess returns Σ_n [½γ_nδ_n² − a_nδ_n].
-func (d *Sites) siteExcess(delta []float64) (sum float64) {
+func (d *Posterior) siteExcess(delta []float64) (sum float64) {
 	for n, x := range delta {
 		sum += (0.5*d.gamma[n]*x - d.a[n]) * x
 	}
@@ -127,12 +127,12 @@ func (d *Sites) siteExcess(delta []float64) (sum float64) {
 }
 
 // LeaveOut leaves out one term at a time.
-func (d *Sites) LeaveOut(ctx context.Context, lik Likelihood) (*Result, error) {
+func (d *Posterior) LeaveOut(ctx context.Context, lik Likelihood) (*Result, error) {
 	return d.cavities().leaveOut(ctx, lik)
 }
 
 // cavities returns the cavities of d.
-func (d *Sites) cavities() *cavities {
+func (d *Posterior) cavities() *cavities {
 	n := len(d.m)
 	c := &cavities{terms: d.terms, m: d.m, gamma: d.gamma, a: d.a, left: d.left, known: remainder}
 	c.v = make([]float64, n)
@@ -145,7 +145,7 @@ func (d *Sites) cavities() *cavities {
 }
 
 // covariances implements cavities.cov.
-func (d *Sites) covariances(index []int) func(dst []float64, n int) {
+func (d *Posterior) covariances(index []int) func(dst []float64, n int) {
 	return func(dst []float64, n int) {
 		for k, i := range index {
 			dst[k] = d.v[n*len(d.m)+i]

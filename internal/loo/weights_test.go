@@ -27,7 +27,7 @@ func TestWeightSamplers(t *testing.T) {
 	// The terms of a linear model are functions of X(w − μ0).
 	l.Terms.Offset = make([]float64, 3)
 	l.X.Mul(l.Terms.Offset, prior.Mean, nil)
-	full := &gauss.State{}
+	full := &gauss.Gaussian{}
 	full.Resize(2)
 	copy(full.P, []float64{5, 0, 1, 4})
 	if !full.Factor() {

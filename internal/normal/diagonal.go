@@ -338,4 +338,4 @@ func (q *Diagonal) Standardize(dst, eps []float64) {
 }
 
 // Save writes or reads the distribution, without its coordinates.
-func (q *Diagonal) Save(c *save.State) { c.Floats(len(q.m), &q.m, &q.v) }
+func (q *Diagonal) Save(c *save.Coder) { c.Floats(len(q.m), &q.m, &q.v) }

@@ -700,7 +700,7 @@ func (g *Full) ChartGrad(dst, grad []float64) []float64 {
 }
 
 // Save writes or reads the distribution, without its coordinates.
-func (g *Full) Save(c *save.State) {
+func (g *Full) Save(c *save.Coder) {
 	d := g.d
 	filled := g.filled.Load()
 	c.Bool(&filled)

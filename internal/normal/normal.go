@@ -82,7 +82,7 @@ type Form interface {
 	Transform(eps []float64)
 	Standardize(dst, eps []float64)
 	// Save writes or reads everything except the coordinates.
-	Save(c *save.State)
+	Save(c *save.Coder)
 }
 
 // KL returns KL(q‖p) in nats. It panics if the dimensions differ.

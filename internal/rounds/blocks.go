@@ -90,7 +90,7 @@ func (b *Blocks) Missing(o *Blocks) (id uint64, ok bool) {
 }
 
 // State writes or reads b.
-func (b *Blocks) State(c *save.State) {
+func (b *Blocks) State(c *save.Coder) {
 	n := len(b.runs)
 	c.Int(&n)
 	if c.Reading() {

@@ -28,9 +28,9 @@ type Climb struct {
 	Bounded bool // |ℓ‴| ≤ |ℓ″|
 	Halt    *parallel.Halt
 
-	At    *gauss.State   // the best state so far; nil before the first look
-	Found *Found         // the result of the look at At
-	Try   []*gauss.State // the states of the next round
+	At    *gauss.Gaussian   // the best state so far; nil before the first look
+	Found *Found            // the result of the look at At
+	Try   []*gauss.Gaussian // the states of the next round
 	// Ceiling is a proved upper bound on the ELBO of every q.
 	Ceiling float64
 	// Keep makes State save the look that Again uses.
@@ -48,28 +48,28 @@ type Climb struct {
 
 // Found is the result of a look at one state.
 type Found struct {
-	ELBO, Err float64     // the ELBO and a bound on its error
-	Next      gauss.State // the end of the natural step
-	Promise   float64     // predicted gain of the step, ½ΔmᵀP₊Δm + ¼tr((VΔP)²)
-	Bound     float64     // proved bound on the gap: +Inf if unknown, 0 if proofs are off
+	ELBO, Err float64        // the ELBO and a bound on its error
+	Next      gauss.Gaussian // the end of the natural step
+	Promise   float64        // predicted gain of the step, ½ΔmᵀP₊Δm + ¼tr((VΔP)²)
+	Bound     float64        // proved bound on the gap: +Inf if unknown, 0 if proofs are off
 }
 
 // mostHalves limits how often a natural step is halved.
 const mostHalves = 12
 
 // Start sets the states of the first round to guesses, or to the prior if there are none.
-func (c *Climb) Start(guesses ...*gauss.State) error {
+func (c *Climb) Start(guesses ...*gauss.Gaussian) error {
 	c.Ceiling, c.length, c.Try = math.Inf(1), 1, guesses
 	if len(guesses) > 0 {
 		return nil
 	}
 	p, err := c.prior()
-	c.bare, c.Try = true, []*gauss.State{p}
+	c.bare, c.Try = true, []*gauss.Gaussian{p}
 	return err
 }
 
 // prior returns the prior as a state.
-func (c *Climb) prior() (*gauss.State, error) {
+func (c *Climb) prior() (*gauss.Gaussian, error) {
 	q, err := c.Prior.StateUntil(c.Halt)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (c *Climb) Step(looks []*Look) error {
 		return nil
 	}
 	var best *Look
-	var at *gauss.State
+	var at *gauss.Gaussian
 	most, slack, lost := math.Inf(-1), 0.0, ""
 	for i, l := range looks {
 		elbo, err, ok := c.elbo(c.Try[i], l)
@@ -169,8 +169,8 @@ func (c *Climb) Step(looks []*Look) error {
 	if b := found.Bound; b > 0 && !math.IsInf(b, 1) {
 		c.Ceiling = min(c.Ceiling, found.ELBO+b+found.slack())
 	}
-	c.Try = []*gauss.State{&found.Next}
-	if half := new(gauss.State); fell && half.Between(at, &found.Next, 0.5, c.Halt) {
+	c.Try = []*gauss.Gaussian{&found.Next}
+	if half := new(gauss.Gaussian); fell && half.Between(at, &found.Next, 0.5, c.Halt) {
 		c.Try, c.halves = append(c.Try, half), 1
 	}
 	return c.Halt.Err()
@@ -181,7 +181,7 @@ func (c *Climb) shorten() error {
 	c.Try, c.fell = nil, true
 	for len(c.Try) < mostLooks && c.halves < mostHalves {
 		c.halves++
-		s, t := &gauss.State{}, math.Ldexp(1, -c.halves)
+		s, t := &gauss.Gaussian{}, math.Ldexp(1, -c.halves)
 		if s.Between(c.At, &c.Found.Next, t, c.Halt) {
 			if c.Try = append(c.Try, s); len(c.Try) == 1 {
 				c.length = t
@@ -194,14 +194,14 @@ func (c *Climb) shorten() error {
 	// The guess may have been bad, so try the prior.
 	if len(c.Try) == 0 && !c.bare && c.Found.Promise > goals.UnknownNats {
 		p, err := c.prior()
-		c.bare, c.Try = true, []*gauss.State{p}
+		c.bare, c.Try = true, []*gauss.Gaussian{p}
 		return err
 	}
 	return nil
 }
 
 // elbo returns the ELBO of q and a bound on its error. It reports false if the ELBO is not finite.
-func (c *Climb) elbo(q *gauss.State, l *Look) (elbo, err float64, ok bool) {
+func (c *Climb) elbo(q *gauss.Gaussian, l *Look) (elbo, err float64, ok bool) {
 	if l.lost != "" {
 		return 0, 0, false
 	}
@@ -231,7 +231,7 @@ func (c *Climb) elbo(q *gauss.State, l *Look) (elbo, err float64, ok bool) {
 }
 
 // read computes the natural step, its predicted gain and the gap bound from a look at q.
-func (c *Climb) read(q *gauss.State, l *Look, elbo, slack float64) (*Found, error) {
+func (c *Climb) read(q *gauss.Gaussian, l *Look, elbo, slack float64) (*Found, error) {
 	d := len(q.Mean)
 	x := &Found{ELBO: elbo, Err: slack}
 	all := make([]float64, l.sums.Len())
@@ -304,7 +304,7 @@ func (c *Climb) read(q *gauss.State, l *Look, elbo, slack float64) (*Found, erro
 }
 
 // State writes or reads everything that later steps depend on. d is the number of weights.
-func (c *Climb) State(s *save.State, d int) {
+func (c *Climb) State(s *save.Coder, d int) {
 	has := c.At != nil
 	s.Bool(&has, &c.bare, &c.fell)
 	s.Float(&c.Ceiling, &c.length)
@@ -316,12 +316,12 @@ func (c *Climb) State(s *save.State, d int) {
 		return
 	}
 	if s.Reading() {
-		c.At, c.Found, c.Try = nil, nil, make([]*gauss.State, n)
+		c.At, c.Found, c.Try = nil, nil, make([]*gauss.Gaussian, n)
 		if has {
-			c.At, c.Found = &gauss.State{}, &Found{}
+			c.At, c.Found = &gauss.Gaussian{}, &Found{}
 		}
 		for i := range c.Try {
-			c.Try[i] = &gauss.State{}
+			c.Try[i] = &gauss.Gaussian{}
 		}
 	}
 	if has {

@@ -86,7 +86,7 @@ func (s *Docs) Merge(o *Docs) {
 }
 
 // State writes s, or reads it into an empty sample.
-func (s *Docs) State(c *save.State) {
+func (s *Docs) State(c *save.Coder) {
 	s.cut()
 	c.Uint64(&s.edge.hash, &s.edge.block, &s.edge.place)
 	n := len(s.docs)
@@ -107,7 +107,7 @@ func (s *Docs) State(c *save.State) {
 	}
 }
 
-func (d *sampledDoc) state(c *save.State, terms int) {
+func (d *sampledDoc) state(c *save.Coder, terms int) {
 	c.Uint64(&d.block, &d.place)
 	d.key = keyOf(d.block, d.place)
 	n := len(d.Words)

@@ -20,7 +20,7 @@ import (
 //
 // Several goroutines may add rows at the same time.
 type Look struct {
-	At *gauss.State // nil if the look was read from another machine
+	At *gauss.Gaussian // nil if the look was read from another machine
 
 	mu      sync.Mutex
 	d       int
@@ -37,7 +37,7 @@ type Look struct {
 func triangle(d int) int { return d * (d + 1) / 2 }
 
 // NewLook returns a look at q, which has d weights, before any row.
-func NewLook(q *gauss.State, d int) *Look {
+func NewLook(q *gauss.Gaussian, d int) *Look {
 	return &Look{At: q, d: d, sums: NewSums(lookSums(d)), certain: true}
 }
 
@@ -46,11 +46,11 @@ func lookSums(d int) int { return 2 + d + triangle(d) }
 
 // Lane is the scratch memory of one goroutine that adds rows.
 type Lane struct {
-	site   term.State
+	site   term.Marginals
 	work   design.Work
 	gram   []float64 // D×D
 	packed []float64
-	tilted [2]term.State // expectations with a parameter above and below its value
+	tilted [2]term.Marginals // expectations with a parameter above and below its value
 }
 
 // chunkNumbers is about how many numbers are in a chunk, the rows that are added in float64. A chunk
@@ -187,7 +187,7 @@ func (l *Look) merge(o *Look) {
 }
 
 // State writes or reads the sums of l, without l.At.
-func (l *Look) State(c *save.State, d int) {
+func (l *Look) State(c *save.Coder, d int) {
 	if c.Reading() {
 		l.d, l.sums, l.clip = d, &Sums{}, nil
 	}

@@ -140,7 +140,7 @@ const unseenPart = 0.1
 // Narrow returns q with more precision for columns that the sample x under-represents: it adds the
 // precision that the missing rows would have with unit curvature. stands holds how many rows each row
 // of the sample stands for. Narrow returns nil if no column lacks rows.
-func (c *Columns) Narrow(q *gauss.State, x *design.Matrix, stands []float64) *gauss.State {
+func (c *Columns) Narrow(q *gauss.Gaussian, x *design.Matrix, stands []float64) *gauss.Gaussian {
 	seen := make([]float64, len(c.Square))
 	for i, w := range stands {
 		ind, val := x.Row(i)
@@ -152,7 +152,7 @@ func (c *Columns) Narrow(q *gauss.State, x *design.Matrix, stands []float64) *ga
 			seen[j] += w * v * v
 		}
 	}
-	s := &gauss.State{}
+	s := &gauss.Gaussian{}
 	s.CopyFrom(q)
 	few := false
 	for j, all := range c.Square {
@@ -332,7 +332,7 @@ const (
 
 // State writes or reads p without its states. A part that was read without blocks has no sums until
 // Room is called. State fails if a block was added in part only.
-func (p *Part) State(c *save.State) {
+func (p *Part) State(c *save.Coder) {
 	if err := p.whole(); err != nil {
 		c.Fail(err)
 		return
@@ -444,7 +444,7 @@ func (l *Ledger) Accept(p *Part) error {
 }
 
 // State writes or reads l.
-func (l *Ledger) State(c *save.State) {
+func (l *Ledger) State(c *save.Coder) {
 	c.Int(&l.Round, &l.Items)
 	l.Blocks.State(c)
 }

@@ -172,7 +172,7 @@ func (s *Sample) Merge(o *Sample) {
 }
 
 // State writes s, or reads it into an empty sample.
-func (s *Sample) State(c *save.State) {
+func (s *Sample) State(c *save.Coder) {
 	cols := s.cols
 	rows := s.Rows()
 	n := len(rows)
@@ -193,7 +193,7 @@ func (s *Sample) State(c *save.State) {
 	}
 }
 
-func (r *Row) state(c *save.State, cols int) {
+func (r *Row) state(c *save.Coder, cols int) {
 	c.Uint64(&r.block, &r.place)
 	r.key = keyOf(r.block, r.place)
 	c.Float(&r.Y, &r.Offset, &r.Weight)

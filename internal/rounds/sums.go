@@ -171,7 +171,7 @@ func value(d [places]int64, top int) float64 {
 }
 
 // State writes or reads n sums. An empty sum takes one byte.
-func (s *Sums) State(c *save.State, n int) {
+func (s *Sums) State(c *save.Coder, n int) {
 	tops, digits := make([]byte, 0, len(s.top)), []byte(nil)
 	if !c.Reading() {
 		some := 0

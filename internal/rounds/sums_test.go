@@ -74,12 +74,12 @@ func TestSumsOrder(t *testing.T) {
 		}
 		for len(parts) > 1 {
 			i := rng.IntN(len(parts) - 1)
-			b, err := save.Marshal(func(c *save.State) { parts[i+1].State(c, n) })
+			b, err := save.Marshal(func(c *save.Coder) { parts[i+1].State(c, n) })
 			if err != nil {
 				t.Fatal(err)
 			}
 			back := &Sums{}
-			if err := save.Unmarshal(b, func(c *save.State) { back.State(c, n) }); err != nil {
+			if err := save.Unmarshal(b, func(c *save.Coder) { back.State(c, n) }); err != nil {
 				t.Fatal(err)
 			}
 			parts[i].Merge(back)

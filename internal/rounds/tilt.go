@@ -95,7 +95,7 @@ func (l *tilted) add(sums []float64) {
 }
 
 // state writes or reads l, without its likelihoods.
-func (l *tilted) state(c *save.State, d int) {
+func (l *tilted) state(c *save.Coder, d int) {
 	if c.Reading() {
 		l.sums = &Sums{}
 	}

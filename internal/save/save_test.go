@@ -164,39 +164,39 @@ func TestList(t *testing.T) {
 func TestStateWideNumbers(t *testing.T) {
 	for _, want := range []time.Duration{0, time.Second, 3 * time.Second, 5 * time.Second,
 		math.MaxInt64} {
-		b, err := Marshal(func(s *State) { s.Duration(&want) })
+		b, err := Marshal(func(s *Coder) { s.Duration(&want) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got time.Duration
-		if err := Unmarshal(b, func(s *State) { s.Duration(&got) }); err != nil || got != want {
+		if err := Unmarshal(b, func(s *Coder) { s.Duration(&got) }); err != nil || got != want {
 			t.Errorf("%v comes back as %v, %v", want, got, err)
 		}
 	}
 	for _, word := range []uint64{math.MaxInt, 1<<32 + 5, 1 << 31, 1 << 63, math.MaxUint64} {
-		b, err := Marshal(func(s *State) { s.Uint64(&word) })
+		b, err := Marshal(func(s *Coder) { s.Uint64(&word) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := -1
-		err = Unmarshal(b, func(s *State) { s.Int(&got) })
+		err = Unmarshal(b, func(s *Coder) { s.Int(&got) })
 		if fault := Fault(""); word <= math.MaxInt && (err != nil || got != int(word)) ||
 			word > math.MaxInt && (!errors.As(err, &fault) || got != -1) {
 			t.Errorf("%d comes back as %d, %v", word, got, err)
 		}
 	}
 	word := uint64(1<<32 + 1) // one byte is left if 32 bits are cut off
-	b, err := Marshal(func(s *State) { s.Uint64(&word); var flag bool; s.Bool(&flag) })
+	b, err := Marshal(func(s *Coder) { s.Uint64(&word); var flag bool; s.Bool(&flag) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	var body []byte
-	if err := Unmarshal(b[:9], func(s *State) { s.Bytes(&body) }); err == nil {
+	if err := Unmarshal(b[:9], func(s *Coder) { s.Bytes(&body) }); err == nil {
 		t.Errorf("%d bytes are read of 1: %v", word, body)
 	}
-	for _, negative := range []func(*State){
-		func(s *State) { n := -1; s.Int(&n) },
-		func(s *State) { d := -time.Second; s.Duration(&d) },
+	for _, negative := range []func(*Coder){
+		func(s *Coder) { n := -1; s.Int(&n) },
+		func(s *Coder) { d := -time.Second; s.Duration(&d) },
 	} {
 		if b, err := Marshal(negative); err == nil {
 			t.Errorf("a negative number is written as %v", b)
@@ -209,7 +209,7 @@ func TestMarshalUntil(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause, x := errors.New("a cause"), make([]float64, 10)
 	parts := 0
-	b, err := MarshalUntil(ctx, func(s *State) {
+	b, err := MarshalUntil(ctx, func(s *Coder) {
 		for range 5 {
 			if parts++; parts == 3 {
 				cancel(cause)
@@ -217,7 +217,7 @@ func TestMarshalUntil(t *testing.T) {
 			s.Floats(len(x), &x)
 		}
 	})
-	whole, _ := Marshal(func(s *State) { s.Floats(len(x), &x) })
+	whole, _ := Marshal(func(s *Coder) { s.Floats(len(x), &x) })
 	if err != cause || len(b) > 3*len(whole) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}

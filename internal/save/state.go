@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A State is written to bytes or read from bytes by one function that names the parts in order.
+// A Coder writes a state to bytes or reads it from bytes, by one function that names the parts.
 // Each method writes its argument, or stores there what was written. Numbers keep every bit. When
 // reading, memory is limited by the number of bytes left, and nothing is stored after the first
 // fault.
-type State struct {
+type Coder struct {
 	b       []byte // written so far, or not yet read
 	reading bool
 	err     error
@@ -20,30 +20,30 @@ type State struct {
 }
 
 // Marshal returns the bytes of the parts that f names. The error is the argument of Fail.
-func Marshal(f func(*State)) ([]byte, error) {
-	s := &State{}
+func Marshal(f func(*Coder)) ([]byte, error) {
+	s := &Coder{}
 	f(s)
 	return s.b, s.err
 }
 
 // MarshalUntil is like Marshal. It returns the cause of ctx soon after ctx is done.
-func MarshalUntil(ctx context.Context, f func(*State)) ([]byte, error) {
-	s := &State{ctx: ctx}
+func MarshalUntil(ctx context.Context, f func(*Coder)) ([]byte, error) {
+	s := &Coder{ctx: ctx}
 	f(s)
 	return s.b, s.err
 }
 
 // Append is like Marshal, but appends to b.
-func Append(b []byte, f func(*State)) ([]byte, error) {
-	s := &State{b: b}
+func Append(b []byte, f func(*Coder)) ([]byte, error) {
+	s := &Coder{b: b}
 	f(s)
 	return s.b, s.err
 }
 
 // Unmarshal stores bytes that Marshal has written in the parts that f names. The error is a Fault
 // or the argument of Fail.
-func Unmarshal(b []byte, f func(*State)) error {
-	s := &State{b: b, reading: true}
+func Unmarshal(b []byte, f func(*Coder)) error {
+	s := &Coder{b: b, reading: true}
 	f(s)
 	if s.err == nil && len(s.b) > 0 {
 		s.err = fault("%d bytes of the state are left over", len(s.b))
@@ -52,20 +52,20 @@ func Unmarshal(b []byte, f func(*State)) error {
 }
 
 // Reading reports whether c reads and has not met a fault.
-func (s *State) Reading() bool { return s.reading && s.err == nil }
+func (s *Coder) Reading() bool { return s.reading && s.err == nil }
 
 // Err returns the first fault.
-func (s *State) Err() error { return s.err }
+func (s *Coder) Err() error { return s.err }
 
 // Fail records err as the fault, unless it is nil or there is a fault already.
-func (s *State) Fail(err error) {
+func (s *Coder) Fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
 }
 
 // Check records a fault with the given message unless ok is true.
-func (s *State) Check(ok bool, format string, args ...any) {
+func (s *Coder) Check(ok bool, format string, args ...any) {
 	if !ok && s.err == nil {
 		s.err = fault(format, args...)
 	}
@@ -73,7 +73,7 @@ func (s *State) Check(ok bool, format string, args ...any) {
 
 // Holds reports whether the remaining bytes can hold times·n numbers. If not, it records a fault,
 // before the caller allocates memory.
-func (s *State) Holds(times, n int) bool {
+func (s *Coder) Holds(times, n int) bool {
 	if s.Reading() && n > 0 && times > len(s.b)/8/n {
 		s.err = fault("the state ends too early")
 	}
@@ -81,7 +81,7 @@ func (s *State) Holds(times, n int) bool {
 }
 
 // take returns the next n bytes, or nil if there are fewer.
-func (s *State) take(n int) []byte {
+func (s *Coder) take(n int) []byte {
 	if s.err != nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (s *State) take(n int) []byte {
 	return b
 }
 
-func (s *State) word(x uint64) uint64 {
+func (s *Coder) word(x uint64) uint64 {
 	if !s.reading {
 		s.b = binary.LittleEndian.AppendUint64(s.b, x)
 		return x
@@ -106,7 +106,7 @@ func (s *State) word(x uint64) uint64 {
 }
 
 // Uint64 writes or reads bits that are not a number, such as seeds.
-func (s *State) Uint64(xs ...*uint64) {
+func (s *Coder) Uint64(xs ...*uint64) {
 	for _, x := range xs {
 		*x = s.word(*x)
 	}
@@ -114,7 +114,7 @@ func (s *State) Uint64(xs ...*uint64) {
 
 // Int writes or reads numbers that are not negative. A number that does not fit in an int is a
 // fault.
-func (s *State) Int(xs ...*int) {
+func (s *Coder) Int(xs ...*int) {
 	for _, x := range xs {
 		n := s.word(uint64(*x))
 		s.Check(n <= math.MaxInt, "a number of the state is negative or above %d", math.MaxInt)
@@ -125,7 +125,7 @@ func (s *State) Int(xs ...*int) {
 }
 
 // Duration writes or reads times that are not negative. They take 64 bits on every system.
-func (s *State) Duration(x *time.Duration) {
+func (s *Coder) Duration(x *time.Duration) {
 	n := s.word(uint64(*x))
 	s.Check(n <= math.MaxInt64, "a time of the state is negative")
 	if s.Reading() {
@@ -134,7 +134,7 @@ func (s *State) Duration(x *time.Duration) {
 }
 
 // Bool writes or reads flags.
-func (s *State) Bool(xs ...*bool) {
+func (s *Coder) Bool(xs ...*bool) {
 	for _, x := range xs {
 		var n uint64
 		if *x {
@@ -149,14 +149,14 @@ func (s *State) Bool(xs ...*bool) {
 }
 
 // Float writes or reads any numbers, including NaN.
-func (s *State) Float(xs ...*float64) {
+func (s *Coder) Float(xs ...*float64) {
 	for _, x := range xs {
 		*x = math.Float64frombits(s.word(math.Float64bits(*x)))
 	}
 }
 
 // Bytes writes or reads byte slices of any length.
-func (s *State) Bytes(x *[]byte) {
+func (s *Coder) Bytes(x *[]byte) {
 	n := len(*x)
 	s.Int(&n)
 	if !s.reading {
@@ -169,7 +169,7 @@ func (s *State) Bytes(x *[]byte) {
 }
 
 // Text writes or reads names.
-func (s *State) Text(x *string) {
+func (s *Coder) Text(x *string) {
 	b := []byte(*x)
 	s.Bytes(&b)
 	if s.Reading() {
@@ -178,7 +178,7 @@ func (s *State) Text(x *string) {
 }
 
 // Floats writes or reads slices of n elements each. A nil slice stays nil.
-func (s *State) Floats(n int, xs ...*[]float64) {
+func (s *Coder) Floats(n int, xs ...*[]float64) {
 	for _, x := range xs {
 		has := *x != nil
 		if s.Bool(&has); !has {
@@ -202,7 +202,7 @@ func (s *State) Floats(n int, xs ...*[]float64) {
 
 // Lower writes or reads the lower triangle of an n×n matrix, row by row, into memory of the
 // caller. It does nothing after a fault.
-func (s *State) Lower(n int, a []float64) {
+func (s *Coder) Lower(n int, a []float64) {
 	if s.err != nil {
 		return
 	}
@@ -215,7 +215,7 @@ func (s *State) Lower(n int, a []float64) {
 	}
 }
 
-func (s *State) row(x []float64) {
+func (s *Coder) row(x []float64) {
 	if !s.reading {
 		if s.ctx != nil && s.ctx.Err() != nil {
 			s.Fail(context.Cause(s.ctx))

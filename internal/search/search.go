@@ -646,7 +646,7 @@ func (s *Search) End() Ending {
 }
 
 // State saves or restores s, which has n coordinates.
-func (s *Search) State(c *save.State) {
+func (s *Search) State(c *save.Coder) {
 	n := len(s.Lo)
 	s.Cur.State(c, n)
 	c.Bool(&s.begun, &s.line, &s.fresh, &s.Done, &s.stalled, &s.doubted, &s.checking,
@@ -664,7 +664,7 @@ func (s *Search) State(c *save.State) {
 }
 
 // StateLists saves or restores a list of at most the given number of slices of n numbers.
-func StateLists(c *save.State, n, most int, list *[][]float64) {
+func StateLists(c *save.Coder, n, most int, list *[][]float64) {
 	k := len(*list)
 	c.Int(&k)
 	c.Check(k >= 0 && k <= most, "a search has %d lists", k)
@@ -679,14 +679,14 @@ func StateLists(c *save.State, n, most int, list *[][]float64) {
 	}
 }
 
-func (x *Point) State(c *save.State, n int) {
+func (x *Point) State(c *save.Coder, n int) {
 	c.Floats(n, &x.Theta, &x.Grad)
 	c.Float(&x.F, &x.Prior, &x.Slack)
 	stateSym(c, n, &x.Info)
 }
 
 // stateSym saves or restores a symmetric matrix of n rows, or nil.
-func stateSym(c *save.State, n int, a **mat.SymDense) {
+func stateSym(c *save.Coder, n int, a **mat.SymDense) {
 	has := *a != nil
 	if c.Bool(&has); !has {
 		*a = nil

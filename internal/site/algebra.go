@@ -18,7 +18,7 @@ import (
 
 // This file declares Algebra, the interface between the Solver and an approximation q. It also
 // holds Problem, which solves the problem of some or all terms over their sites and is shared by
-// all algebras of sites, and CovMover, the Mover of a stored covariance. Sites, DenseAlgebra and
+// all algebras of sites, and CovMover, the Mover of a stored covariance. BaseAlgebra, DenseAlgebra and
 // WeightBlock use Problem. The table of steps in doc.go names the methods of Problem.
 
 // Steps with noise come from a mini-batch or from an estimator that draws.
@@ -81,7 +81,7 @@ type Algebra interface {
 	Wider() bool
 
 	// State writes or reads everything that later steps depend on.
-	State(c *save.State)
+	State(c *save.Coder)
 	// Constant reports whether Evaluate would leave that state unchanged.
 	Constant() bool
 }
@@ -137,7 +137,7 @@ type Proof struct {
 }
 
 // state writes or reads p.
-func (p *Proof) state(c *save.State) {
+func (p *Proof) state(c *save.Coder) {
 	c.Bool(&p.made, &p.stepped)
 	c.Float(&p.bound, &p.rounding)
 }
@@ -153,7 +153,7 @@ func (p *Proof) state(c *save.State) {
 // numbers do not cancel if γ is large.
 type Problem struct {
 	N           int
-	Base        term.State // its expectations are not used
+	Base        term.Marginals // its expectations are not used
 	Mover       Mover
 	terms       *term.Terms
 	index       []int // indices of the terms; nil means all
@@ -181,7 +181,7 @@ type CovMover struct {
 	N       int
 	Cov     []float64 // C, both triangles; not owned
 	again   bool      // later moves will start from V, which must not lose digits of C
-	Fac     dense.Sites
+	Fac     dense.SiteFactor
 	exp     dense.Expansion
 	inverts bool // compute variances by the inverse of the factor if that keeps their digits
 	inverse dense.Inverse
@@ -320,7 +320,7 @@ func (a *CovMover) Covariance() []float64 {
 
 // problemState is a state with its value, and with its sites about the base mean.
 type problemState struct {
-	term.State
+	term.Marginals
 	C      []float64
 	Value  float64 // KL(q‖cavity) − Σe, up to a constant of the problem
 	LogDet float64 // log|C|/|V|
@@ -334,23 +334,23 @@ func (s *problemState) resize(n int) {
 
 // Init starts the problem of the terms in index from a base with marginals m0, v0 and sites γ0,
 // a0. The mover moves the sites. The base may change after the problem is solved.
-func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.State) error {
+func (p *Problem) Init(t *term.Terms, index []int, mover Mover, base *term.Marginals) error {
 	p.Prepare(t, index, mover, base)
 	return p.Start()
 }
 
 // Prepare is Init without the expectations at the base.
-func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.State) {
+func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.Marginals) {
 	p.prepareTry(t, index, mover, base)
 	p.Cur.resize(p.N)
 }
 
 // prepareTry is Prepare for a problem whose first state comes from p.Try. The memory of a second
 // state is allocated when a step needs it; see makeRoom.
-func (p *Problem) prepareTry(t *term.Terms, index []int, mover Mover, base *term.State) {
+func (p *Problem) prepareTry(t *term.Terms, index []int, mover Mover, base *term.Marginals) {
 	n := len(base.M)
 	p.N, p.terms, p.index, p.Mover = n, t, index, mover
-	p.Base = term.State{Gamma: base.Gamma, A: base.A, M: base.M, V: base.V} // not owned
+	p.Base = term.Marginals{Gamma: base.Gamma, A: base.A, M: base.M, V: base.V} // not owned
 	p.Try.resize(n)
 	p.delta, p.U, p.D = dense.Resize(p.delta, n), dense.Resize(p.U, n), dense.Resize(p.D, n)
 	p.t = 1
@@ -373,7 +373,7 @@ func (p *Problem) Start() error {
 	copy(p.Cur.C, p.Base.A)
 	p.Cur.LogDet = 0
 	p.Cur.Tol = p.tol
-	if err := p.terms.Expect(&p.Cur.State, p.index, p.Workers); err != nil {
+	if err := p.terms.Expect(&p.Cur.Marginals, p.index, p.Workers); err != nil {
 		return err
 	}
 	p.Cur.Value = -floats.Sum(p.Cur.E)
@@ -381,7 +381,7 @@ func (p *Problem) Start() error {
 }
 
 // startFrom is Start for a base s that has expectations.
-func (p *Problem) startFrom(s *term.State) {
+func (p *Problem) startFrom(s *term.Marginals) {
 	p.Cur.CopyFrom(s)
 	copy(p.Cur.C, p.Base.A)
 	p.Cur.LogDet, p.Cur.Value = 0, -floats.Sum(p.Cur.E)
@@ -416,7 +416,7 @@ func (p *Problem) settle() bool {
 func (p *Problem) finish(square float64) bool {
 	kl, ok := p.divergence(square)
 	p.Try.Tol = p.tol
-	if !ok || p.terms.Expect(&p.Try.State, p.index, p.Workers) != nil {
+	if !ok || p.terms.Expect(&p.Try.Marginals, p.index, p.Workers) != nil {
 		return false
 	}
 	p.Try.Value = 0.5*kl - floats.Sum(p.Try.E)
@@ -484,7 +484,7 @@ func (p *Problem) Decrement() float64 {
 func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 	p.makeRoom()
 	before, t, was := p.Evaluations, p.t, *f
-	lost := f.lost(&p.Cur.State)
+	lost := f.lost(&p.Cur.Marginals)
 	if lost && (p.narrow() || p.walk()) || (lost || f.Slow && p.Decrement() > farPromise) &&
 		p.alone() || f.Slow && p.leap() {
 		return p.Evaluations - before, true
@@ -528,7 +528,7 @@ const (
 // Inner moves the mean of the current state with V held, and stores the result in p.In.At. It
 // reports whether the mean moved; see innerMean.find.
 func (p *Problem) Inner(slack, part float64) bool {
-	p.In.begin(&p.Cur.State, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
+	p.In.begin(&p.Cur.Marginals, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
 	return p.In.find(slack, part)
 }
 
@@ -541,7 +541,7 @@ func (p *Problem) outerStep() bool {
 	case p.Cur.Wild:
 		return false
 	case slices.Equal(p.Cur.Gamma, p.Base.Gamma):
-		p.In.begin(&p.Cur.State, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
+		p.In.begin(&p.Cur.Marginals, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
 		return p.In.depart(p.Base.V, p.Outer) && p.outward(x.Tg)
 	}
 	p.Inner(innerLeast, innerPart)
@@ -567,7 +567,7 @@ func (p *Problem) outward(gamma []float64) bool {
 }
 
 // again moves the mean to the targets at x, with V held, if the value does not rise.
-func (p *Problem) again(x *term.State) bool {
+func (p *Problem) again(x *term.Marginals) bool {
 	p.makeRoom()
 	t := &p.Try
 	for i, g := range p.Cur.Gamma {
@@ -629,7 +629,7 @@ func (p *Problem) advance() bool {
 	if p.halve(10) {
 		return true
 	}
-	if f, ok := p.Mover.(finer); ok && p.straight && f.fine(p.tg, &p.Cur.State) {
+	if f, ok := p.Mover.(finer); ok && p.straight && f.fine(p.tg, &p.Cur.Marginals) {
 		for i, m := range p.Cur.M {
 			p.tc[i] = p.ta[i] + p.tg[i]*(m+p.step[i]-p.Base.M[i])
 		}
@@ -680,7 +680,7 @@ func (p *Problem) aim() bool {
 	if a, ok := p.Mover.(aimer); ok && !p.aimed {
 		dense.ResizeAll(p.N, &p.ta, &p.step)
 		p.tg = append(p.tg[:0], p.Cur.Tg...)
-		p.aimed = a.aim(p.ta, p.step, p.tg, &p.Cur.State) && !p.Workers.Halt.Stopped()
+		p.aimed = a.aim(p.ta, p.step, p.tg, &p.Cur.Marginals) && !p.Workers.Halt.Stopped()
 	}
 	return p.aimed
 }
@@ -722,11 +722,11 @@ func (p *Problem) stretch() bool {
 // reports whether it did.
 func (p *Problem) departMany() bool {
 	x := &p.In.At
-	x.CopyFrom(&p.Cur.State)
+	x.CopyFrom(&p.Cur.Marginals)
 	clear(x.V)
 	x.Tol = p.tol
 	p.Evaluations++
-	expect := func(x *term.State) bool { return p.terms.Expect(x, p.index, p.Workers) == nil }
+	expect := func(x *term.Marginals) bool { return p.terms.Expect(x, p.index, p.Workers) == nil }
 	if !expect(x) {
 		return false
 	}
@@ -782,7 +782,7 @@ func (p *Problem) leap() bool {
 	if !ok {
 		return false
 	}
-	if !n.aim(p.terms, &s.State, p.index, c.Covariance(), p.Workers) {
+	if !n.aim(p.terms, &s.Marginals, p.index, c.Covariance(), p.Workers) {
 		return p.walk()
 	}
 	h := 1.0
@@ -801,14 +801,14 @@ func (p *Problem) leap() bool {
 func (p *Problem) newtonStep(h float64) bool {
 	s, x, n := &p.Cur, &p.Try, &p.newton
 	for i := range x.Gamma {
-		x.Gamma[i] = s.Gamma[i] + n.precision(&s.State, i, h)
+		x.Gamma[i] = s.Gamma[i] + n.precision(&s.Marginals, i, h)
 	}
 	if !p.cover() {
 		return false
 	}
 	for i, g := range x.Gamma {
-		x.C[i] = s.A[i] + n.linear(&s.State, i, h) +
-			g*(s.M[i]-p.Base.M[i]+n.mean(&s.State, i, h, x.V[i]))
+		x.C[i] = s.A[i] + n.linear(&s.Marginals, i, h) +
+			g*(s.M[i]-p.Base.M[i]+n.mean(&s.Marginals, i, h, x.V[i]))
 	}
 	return p.settle()
 }
@@ -837,13 +837,13 @@ func (p *Problem) walk() bool {
 			break
 		}
 		p.Mover.Accept()
-		if r.far(&s.State) <= ratesNear {
+		if r.far(&s.Marginals) <= ratesNear {
 			if k > 0 && p.Eval() && p.Accept() { // otherwise other steps continue from here
 				return true
 			}
 			break
 		}
-		if !r.aim(&s.State, c.Covariance(), p.Workers) {
+		if !r.aim(&s.Marginals, c.Covariance(), p.Workers) {
 			break
 		}
 		for i, g := range s.Gamma {
@@ -905,7 +905,7 @@ func (p *Problem) halfAsBad() bool {
 // given number of nats. So curvatures are bounded, and steps are long. The edges then move out
 // toward the mode.
 type siteMode struct {
-	at, next term.State // m, a = K⁻¹(m − mc), and E, D1 and Tg of the l_n
+	at, next term.Marginals // m, a = K⁻¹(m − mc), and E, D1 and Tg of the l_n
 	nats     float64
 	edge     []float64 // NaN if not computed yet
 	beyond   []float64 // log of the predicted gain, relative to the edge
@@ -927,7 +927,7 @@ const (
 
 // look stores the values and derivatives of the terms at the means of s in s. It returns the sum
 // of the values.
-func (a *siteMode) look(t *term.Terms, s *term.State, index []int) float64 {
+func (a *siteMode) look(t *term.Terms, s *term.Marginals, index []int) float64 {
 	var n int
 	defer parallel.At(&n, t.Name)
 	for i, m := range s.M {
@@ -975,7 +975,7 @@ func (p *Problem) mode() bool {
 	if !t.Concave() || t.K > 1 {
 		return false
 	}
-	a.at.CopyFrom(&p.Cur.State)
+	a.at.CopyFrom(&p.Cur.Marginals)
 	a.next.Resize(p.N)
 	a.edge, a.beyond = dense.Resize(a.edge, p.N), dense.Resize(a.beyond, p.N)
 	a.nats = term.BesideNats
@@ -1191,7 +1191,7 @@ func (a *siteMix) means(dst, s *problemState, ta, step, tg, m0 []float64) bool {
 
 // precisions stores the mixture of γ in a.z. The mean of s is the best mean for its V. It returns
 // false if there is no mixture.
-func (a *siteMix) precisions(s *term.State) bool {
+func (a *siteMix) precisions(s *term.Marginals) bool {
 	n := len(s.M)
 	if !a.outer {
 		a.outer = true
@@ -1223,7 +1223,7 @@ func (a *siteMix) precisions(s *term.State) bool {
 }
 
 // state writes or reads the step length, the mixture and, if started is set, the current state.
-func (p *Problem) state(c *save.State, started bool) {
+func (p *Problem) state(c *save.Coder, started bool) {
 	c.Float(&p.t)
 	_, aims := p.Mover.(aimer)
 	p.mix.state(c, p.N, aims)
@@ -1238,7 +1238,7 @@ func (p *Problem) state(c *save.State, started bool) {
 }
 
 // state writes or reads a, for n sites of a problem with or without an aimer.
-func (a *siteMix) state(c *save.State, n int, aims bool) {
+func (a *siteMix) state(c *save.Coder, n int, aims bool) {
 	c.Bool(&a.log, &a.outer, &a.again)
 	switch {
 	case aims:

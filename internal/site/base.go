@@ -6,7 +6,7 @@ import (
 )
 
 // This file declares how the engine sees a covariance: Mover and Base with three required
-// methods, and optional interfaces for faster or more accurate steps. Sites and Problem
+// methods, and optional interfaces for faster or more accurate steps. BaseAlgebra and Problem
 // (sites.go, algebra.go) are the callers. The implementations are denseBase and CovMover for
 // stored covariances, the bases of weights.go, and the contrast mean fields contrast and
 // contrastGP.
@@ -34,7 +34,7 @@ type Mover interface {
 type Base interface {
 	Mover
 	// Prior returns the marginals without sites. All means are 0.
-	Prior() term.State
+	Prior() term.Marginals
 }
 
 // A Mover or a Base may have optional methods, which type assertions find. The second column of
@@ -95,7 +95,7 @@ type (
 	// more digits.
 	factored interface {
 		// renew computes the variances of s from its sites. The means stay.
-		renew(s *term.State) (logDet float64, resolved bool, err error)
+		renew(s *term.Marginals) (logDet float64, resolved bool, err error)
 		// variances computes the variances of a batch of terms when some variances of the state
 		// are missing. It returns false if it cannot.
 		variances(v []float64, batch []int) bool
@@ -117,7 +117,7 @@ type (
 		// aim stores Newton's step of the means in step, from the current state s, and the linear
 		// coefficients about the means after the step in a. It may replace the targets γ̂ in
 		// gamma. It returns false if there is no step.
-		aim(a, step, gamma []float64, s *term.State) bool
+		aim(a, step, gamma []float64, s *term.Marginals) bool
 	}
 	// reacher is an aimer whose means can go part of the way to the aim while the precisions go
 	// all of it.
@@ -131,7 +131,7 @@ type (
 	finer interface {
 		// fine replaces the targets in gamma, at the state of the last call of aim. It returns
 		// false if it cannot.
-		fine(gamma []float64, s *term.State) bool
+		fine(gamma []float64, s *term.Marginals) bool
 	}
 
 	// moder has a fast way to the mode of the means alone.
@@ -139,7 +139,7 @@ type (
 		// mode moves the means of s close to the mode of the posterior. On entry s has the means
 		// of the base, variances of 0 and expectations. It computes expectations by expect, which
 		// returns false if they overflow.
-		mode(s *term.State, expect func(s *term.State) bool)
+		mode(s *term.Marginals, expect func(s *term.Marginals) bool)
 	}
 
 	// blocker takes steps of blocks of terms; see Algebra.
@@ -172,7 +172,7 @@ type (
 		settled() bool
 		// save writes or reads the stored results. resume receives the γ of the problem of all
 		// terms.
-		save(c *save.State)
+		save(c *save.Coder)
 		resume(gamma []float64)
 	}
 )

@@ -9,7 +9,7 @@ import (
 
 // chain is a Markov chain at sorted times: a GP with covariance sd²exp(−|t − t′|/length), whose
 // K⁻¹ is tridiagonal. Its methods take O(N) operations and memory. They show how little a new
-// covariance structure needs, because Sites adds steps, the proof, steps of the paper, saving and
+// covariance structure needs, because BaseAlgebra adds steps, the proof, steps of the paper, saving and
 // resuming.
 type chain struct {
 	diag, off []float64 // the diagonals of K⁻¹
@@ -92,7 +92,7 @@ func (c *chain) Accept() {}
 
 func (c *chain) exact() {}
 
-func (c *chain) Prior() (s term.State) {
+func (c *chain) Prior() (s term.Marginals) {
 	s.Resize(len(c.diag))
 	for i := range s.V {
 		s.V[i] = c.v0

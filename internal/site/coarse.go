@@ -9,7 +9,7 @@ import (
 // expectations. The tolerance of a step therefore follows from the gap before it. If the bound on
 // the error of a state is not a small part of its gap, its expectations are computed again. The
 // accuracy never decreases during a run, so errors do not keep a run going, and no run ends for
-// lack of accuracy. Sites.Ascend and Sites.Evaluate are the callers.
+// lack of accuracy. BaseAlgebra.Ascend and BaseAlgebra.Evaluate are the callers.
 
 // coarseTols are the tolerances of expectations, per latent value.
 var coarseTols = [...]float64{1e-4, 1e-6, 1e-8, 0}
@@ -28,7 +28,7 @@ const coarsePrior = 1e-4
 
 // coarsen chooses the tolerance of the expectations of the next step, if the model is a softmax
 // model and the gap is known.
-func (s *Sites) coarsen() error {
+func (s *BaseAlgebra) coarsen() error {
 	a, ok := s.on.(prover)
 	if _, aims := s.on.(aimer); !ok || !aims || s.Cur.Wild {
 		return nil
@@ -49,7 +49,7 @@ func (s *Sites) coarsen() error {
 
 // refine computes the expectations of the current state of the problem again, more accurately,
 // until their errors are small compared with its gap.
-func (s *Sites) refine() error {
+func (s *BaseAlgebra) refine() error {
 	p := &s.Batch
 	a, again := s.on.(prover), false
 	for p.Cur.Tol > 0 {
@@ -68,7 +68,7 @@ func (s *Sites) refine() error {
 		again = true
 	}
 	if again {
-		s.Cur.CopyFrom(&p.Cur.State)
+		s.Cur.CopyFrom(&p.Cur.Marginals)
 	}
 	return s.Workers.Halt.Err()
 }
@@ -77,10 +77,10 @@ func (s *Sites) refine() error {
 // coarsest from then on. After an error the state is unchanged.
 func (p *Problem) expectAgain(tol float64) error {
 	x := &p.Try
-	x.CopyFrom(&p.Cur.State)
+	x.CopyFrom(&p.Cur.Marginals)
 	copy(x.C, p.Cur.C)
 	x.LogDet, x.Tol = p.Cur.LogDet, tol
-	if err := p.terms.Expect(&x.State, p.index, p.Workers); err != nil {
+	if err := p.terms.Expect(&x.Marginals, p.index, p.Workers); err != nil {
 		return err
 	}
 	x.Value = p.Cur.Value + floats.Sum(p.Cur.E) - floats.Sum(x.E)

@@ -49,7 +49,7 @@ type contrast struct {
 	gauge []float64 // K·share; nil means ones
 	prior float64   // log-determinant of the prior precision of the contrasts
 	crew  term.Crew
-	of    *Sites
+	of    *BaseAlgebra
 	moved bool    // cur is the current state
 	warm  bool    // cur.p is a starting point for P
 	gap   float64 // predicted gain of the last state that has one
@@ -139,7 +139,7 @@ func newContrast(l *LinearModel) *contrast {
 }
 
 // Prior implements Base.
-func (a *contrast) Prior() (s term.State) {
+func (a *contrast) Prior() (s term.Marginals) {
 	n := a.x.Rows
 	s.Resize(n * a.k)
 	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
@@ -595,7 +595,7 @@ func (a *contrast) follow() (distance float64) { return math.NaN() }
 func (a *contrast) stale()                     {}
 func (a *contrast) settled() bool              { return true }
 
-func (a *contrast) save(c *save.State) {
+func (a *contrast) save(c *save.Coder) {
 	c.Bool(&a.warm, &a.moved, &a.sharp, &a.stuck)
 	c.Float(&a.gap, &a.due, &a.check, &a.sure)
 	a.aims.save(c, a.of.Batch.aimed)
@@ -683,7 +683,7 @@ var (
 // other directions P_c stays at Λ: there A_c = (1 − 1/K)Λ, and P_c = Λ solves P_c = A_c +
 // P_c(ΣP)⁻¹P_c if all classes have the same Λ.
 type ContrastAlgebra struct {
-	Sites
+	BaseAlgebra
 	mover *contrast
 	whole *LinearModel
 	basis []dense.Double // rows of Q if mover is over the span: w_c = Λ^−½Qᵀu_c
@@ -701,7 +701,7 @@ func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, er
 		}
 	}
 	a := newContrast(own)
-	s.mover, a.of = a, &s.Sites
+	s.mover, a.of = a, &s.BaseAlgebra
 	return s, s.begin(l.Terms, a, workers)
 }
 
@@ -712,7 +712,7 @@ const contrastGoal = 2e-6
 
 // Evaluate implements Algebra.
 func (s *ContrastAlgebra) Evaluate(within float64) (siteEvaluation, error) {
-	e, err := s.Sites.Evaluate(within)
+	e, err := s.BaseAlgebra.Evaluate(within)
 	e.Gap = max(e.Gap, s.mover.trend.left(e.ELBO))
 	if s.Terms.K > 2 {
 		e.Goal = contrastGoal
@@ -732,7 +732,7 @@ func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	a, d := s.mover, s.whole.X.Cols
 	mean, cov, prior := make([]float64, a.k*d), &gauss.Contrasts{}, s.whole.Prior.Classes(a.k)
 	for c := range a.k {
-		w := &gauss.State{}
+		w := &gauss.Gaussian{}
 		w.Resize(d)
 		switch {
 		case !a.moved || s.basis != nil:

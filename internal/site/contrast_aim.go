@@ -146,7 +146,7 @@ type contrastReach struct {
 
 // save writes or reads the bound from which the next aim starts. If the state has an aim, that is
 // the bound before the aim, because the aim is computed again after reading.
-func (t *contrastAim) save(c *save.State, aimed bool) {
+func (t *contrastAim) save(c *save.Coder, aimed bool) {
 	r := &t.contrastReach
 	if aimed && !c.Reading() {
 		r = &t.before
@@ -182,7 +182,7 @@ func (a *contrast) shorten(p *Problem) bool {
 //	argmin_w ½ Σ_c w_cᵀΛw_c + ½(Xw)ᵀH(Xw) − (α̂ − a)ᵀXw,   H = diag δ − δδᵀ/Σδ,
 //
 // by conjugate gradients. The preconditioner is the system that moves solve (contrastState).
-func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
+func (a *contrast) aim(dst, step, _ []float64, s *term.Marginals) bool {
 	if !a.moved {
 		return false
 	}

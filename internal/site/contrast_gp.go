@@ -28,9 +28,9 @@ type contrastGP struct {
 	n, k int
 	c    []float64 // both triangles
 	crew term.Crew
-	of   *Sites
+	of   *BaseAlgebra
 
-	fac      dense.Sites
+	fac      dense.SiteFactor
 	exp      dense.Expansion
 	cur, try contrastGPState
 	moved    bool // cur is the current state
@@ -59,7 +59,7 @@ type contrastGPState struct {
 func ContrastGPMatrices(k int) float64 { return float64(3*k + 11) }
 
 // Prior implements Base.
-func (a *contrastGP) Prior() (s term.State) {
+func (a *contrastGP) Prior() (s term.Marginals) {
 	s.Resize(a.n * a.k)
 	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
 		clear(x)
@@ -201,7 +201,7 @@ func (a *contrastGP) follow() (distance float64) { return math.NaN() }
 func (a *contrastGP) stale()                     {}
 func (a *contrastGP) settled() bool              { return true }
 
-func (a *contrastGP) save(c *save.State) {
+func (a *contrastGP) save(c *save.Coder) {
 	moved := a.moved
 	c.Float(&a.sure)
 	a.trend.state(c)
@@ -231,7 +231,7 @@ func (a *contrastGP) prove(within float64) (Proof, error) {
 	p := Proof{made: true, bound: math.Inf(1)}
 	a.sure = 0
 	if gap := a.decrement(); gap <= max(within, contrastGPGoal, contrastGPGoalRow*float64(a.n)) {
-		if sure, ok := a.newton(&a.of.Batch.Cur.State); ok {
+		if sure, ok := a.newton(&a.of.Batch.Cur.Marginals); ok {
 			a.sure = sure
 		}
 	}
@@ -258,7 +258,7 @@ const (
 
 // aim implements aimer. The step of the means is the step of contrast.aim, with C⁻¹ in place of
 // Λ. The γ are Newton's, with the Hessian −½(1 − 1/K) V_c∘V_c.
-func (a *contrastGP) aim(dst, step, gamma []float64, s *term.State) bool {
+func (a *contrastGP) aim(dst, step, gamma []float64, s *term.Marginals) bool {
 	if !a.moved {
 		return false
 	}
@@ -310,7 +310,7 @@ func (a *contrastGP) aim(dst, step, gamma []float64, s *term.State) bool {
 }
 
 // fine implements finer, by Newton's step of the precisions.
-func (a *contrastGP) fine(gamma []float64, s *term.State) bool {
+func (a *contrastGP) fine(gamma []float64, s *term.Marginals) bool {
 	if _, ok := a.newton(s); !ok {
 		return false
 	}
@@ -324,7 +324,7 @@ func (a *contrastGP) fine(gamma []float64, s *term.State) bool {
 
 // precise stores the γ to aim at of class c in gamma, and adds their predicted gain to
 // a.precision.
-func (a *contrastGP) precise(gamma []float64, s *term.State, c int) {
+func (a *contrastGP) precise(gamma []float64, s *term.Marginals, c int) {
 	n, k, t := a.n, a.k, &a.cur
 	v, part := t.class(c, n), 1-1/float64(k)
 	r, z, p, q, x := a.r[:n], a.z[:n], a.p[:n], a.q[:n], a.e[:n]
@@ -397,13 +397,13 @@ var (
 )
 
 // ContrastGP is the Algebra of K functions with a dense covariance, by contrast mean field.
-type ContrastGP struct{ Sites }
+type ContrastGP struct{ BaseAlgebra }
 
 // NewContrastGP returns the prior of terms of K latent values, each with covariance c in both
 // triangles.
 func NewContrastGP(t *term.Terms, c []float64, workers term.Crew) (*ContrastGP, error) {
 	s := &ContrastGP{}
-	a := &contrastGP{n: t.Len(), k: t.K, c: c, of: &s.Sites}
+	a := &contrastGP{n: t.Len(), k: t.K, c: c, of: &s.BaseAlgebra}
 	return s, s.begin(t, a, workers)
 }
 
@@ -488,7 +488,7 @@ const (
 
 // Evaluate implements Algebra.
 func (s *ContrastGP) Evaluate(within float64) (siteEvaluation, error) {
-	e, err := s.Sites.Evaluate(within)
+	e, err := s.BaseAlgebra.Evaluate(within)
 	e.Gap = max(e.Gap, s.on.(*contrastGP).trend.left(e.ELBO))
 	e.Goal = max(contrastGPGoal, contrastGPGoalRow*float64(s.Terms.Len()))
 	return e, err

@@ -21,7 +21,7 @@ import (
 //	  = ½δᵀΛ⁻¹δ + log|C|/|V| + Σ (h_nc − γ_nc)v_nc − log|Λ + Γ| + K log|Λ|,
 //
 // where h is the diagonal of H and the last determinants are over all KD weights. At the optimum
-// of the mean field the bound is about twice the loss by its independent classes. Sites.Evaluate
+// of the mean field the bound is about twice the loss by its independent classes. BaseAlgebra.Evaluate
 // calls prove (see prover in base.go).
 
 const (

@@ -272,7 +272,7 @@ func TestContrastMode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, x := s.mover, &term.State{}
+	a, x := s.mover, &term.Marginals{}
 	x.CopyFrom(&s.Cur)
 	clear(x.V)
 	looks := 0
@@ -283,7 +283,7 @@ func TestContrastMode(t *testing.T) {
 		}
 		return sum
 	}
-	expect := func(x *term.State) bool {
+	expect := func(x *term.Marginals) bool {
 		looks++
 		return l.Terms.Expect(x, nil, term.Crew{}) == nil
 	}
@@ -473,7 +473,7 @@ func spanContrasts(t *testing.T, l *LinearModel, span bool) *ContrastAlgebra {
 		return s
 	}
 	s := &ContrastAlgebra{whole: l, mover: newContrast(l)}
-	s.mover.of = &s.Sites
+	s.mover.of = &s.BaseAlgebra
 	if err := s.begin(l.Terms, s.mover, term.Crew{}); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (t *trend) left(elbo float64) float64 {
 }
 
 // state writes or reads t.
-func (t *trend) state(c *save.State) {
+func (t *trend) state(c *save.Coder) {
 	for i := range t.past {
 		c.Float(&t.past[i])
 	}

@@ -37,7 +37,7 @@ func (l difference) LogProb(y, eta float64) float64 { return l.Expect(y, eta, 0)
 func (s *ContrastAlgebra) Ascend() (passes int, err error) {
 	a, t := s.mover, s.Terms
 	if a.k != 2 || a.gauge != nil || t.Extra != nil || t.Blur != nil {
-		return s.Sites.Ascend()
+		return s.BaseAlgebra.Ascend()
 	}
 	known := s.Fresh && s.Batched
 	if known && (a.stuck || s.Progress.Slow && s.Progress.Passes%logitPasses == 0) {
@@ -49,7 +49,7 @@ func (s *ContrastAlgebra) Ascend() (passes int, err error) {
 	if known {
 		before = s.elbo()
 	}
-	passes, err = s.Sites.Ascend()
+	passes, err = s.BaseAlgebra.Ascend()
 	if err == nil {
 		a.stuck = a.gap > contrastGoal && s.elbo()-before < logitGain*a.gap
 	}
@@ -79,7 +79,7 @@ func (s *ContrastAlgebra) logit() (passes int, ok bool, err error) {
 	if err != nil { // the crew has stopped, or the logit has no solution
 		return 0, false, s.Workers.Halt.Err()
 	}
-	x, p := &term.State{}, &s.Batch
+	x, p := &term.Marginals{}, &s.Batch
 	x.Resize(s.N)
 	for i, m := range z.M {
 		x.M[2*i], x.M[2*i+1], x.V[2*i], x.V[2*i+1] = -m/2, m/2, z.V[i]/2, z.V[i]/2

@@ -17,7 +17,7 @@ import (
 )
 
 // This file fits GPs with a stored covariance K. DenseAlgebra takes three kinds of steps: block
-// steps, steps of all terms by Sites, and steps with a given β. It proves gap bounds and tracks
+// steps, steps of all terms by BaseAlgebra, and steps with a given β. It proves gap bounds and tracks
 // the rounding of V. GP of the root package and DualAlgebra, at the end of this file, use it.
 
 // DenseAlgebra is the approximation q(z) = N(m, V) of N variables with prior N(0, K) in site
@@ -28,7 +28,7 @@ import (
 // two numbers per term. It needs neither K⁻¹ nor jitter. A block step replaces the sites of its
 // block by corrections of rank M, and never lowers the ELBO.
 type DenseAlgebra struct {
-	Sites
+	BaseAlgebra
 	K     []float64 // K, full
 	Cov   []float64
 	Dense bool // Cov holds V (lower triangle)
@@ -47,7 +47,7 @@ type DenseAlgebra struct {
 	inverse  dense.Inverse // inverse for direct
 }
 
-// denseBase is the Base of a DenseAlgebra. It gives Sites the fast methods of base.go.
+// denseBase is the Base of a DenseAlgebra. It gives BaseAlgebra the fast methods of base.go.
 type denseBase struct {
 	*CovMover
 	s *DenseAlgebra
@@ -120,7 +120,7 @@ func (s *DenseAlgebra) determined() int {
 			k[a*m+b] = s.K[i*s.N+b*s.N/m]
 		}
 	}
-	f, inverse := dense.Sites{Halt: s.Workers.Halt}, dense.Inverse{}
+	f, inverse := dense.SiteFactor{Halt: s.Workers.Halt}, dense.Inverse{}
 	if !f.Factor(k, m, gamma) {
 		return 0
 	}
@@ -154,14 +154,14 @@ func (b denseBase) plan() sitePlan {
 		size = largeBlock
 	}
 	blocks := (s.N + size - 1) / size
-	return sitePlan{Batch: (s.N + blocks - 1) / blocks, Sampler: promising{&s.Sites}}
+	return sitePlan{Batch: (s.N + blocks - 1) / blocks, Sampler: promising{&s.BaseAlgebra}}
 }
 
 // use implements keeper.
 func (b denseBase) use(c term.Crew) {
 	s := b.s
 	s.Blocks.prob.Workers = c
-	for _, f := range [...]*dense.Sites{&s.Pg.fac, &s.Pg.next, &s.mover.Fac, &s.Blocks.fac,
+	for _, f := range [...]*dense.SiteFactor{&s.Pg.fac, &s.Pg.next, &s.mover.Fac, &s.Blocks.fac,
 		&s.Blocks.mover.Fac, &s.gap.fac} {
 		f.Halt = c.Halt
 	}
@@ -180,7 +180,7 @@ func (b denseBase) restart() {
 // these have a factor of their own.
 func (s *DenseAlgebra) dropFactor() {
 	if p := &s.Pg; s.Batch.Outer > 0 && !s.free {
-		p.fac, p.exp, p.Current = dense.Sites{Halt: p.fac.Halt}, dense.Expansion{}, false
+		p.fac, p.exp, p.Current = dense.SiteFactor{Halt: p.fac.Halt}, dense.Expansion{}, false
 	}
 }
 
@@ -228,7 +228,7 @@ func (s *DenseAlgebra) lead() {
 //	½cᵀVc + ¼ Σ_ij δ_γi V_ij² δ_γj.
 func (s *DenseAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	if s.Features == nil || s.free {
-		return s.Sites.Evaluate(within)
+		return s.BaseAlgebra.Evaluate(within)
 	}
 	s.link()
 	e, err := s.Features.Evaluate(within)
@@ -250,7 +250,7 @@ func (b denseBase) ready() (bool, error) {
 // decrement implements prover.
 func (b denseBase) decrement() float64 {
 	if b.s.outside() {
-		return (*moveProof)(&b.s.Sites).decrement()
+		return (*moveProof)(&b.s.BaseAlgebra).decrement()
 	}
 	return b.s.decrement()
 }
@@ -263,7 +263,7 @@ func (s *DenseAlgebra) outside() bool {
 // proveMoved is prove after an outer step, without V. It returns false if that is not enough,
 // because rounding of K matters, or because almost no gain is left and K is too wide to show it.
 func (s *DenseAlgebra) proveMoved(within float64) (p Proof, ok bool, err error) {
-	m, g := (*moveProof)(&s.Sites), &s.gap
+	m, g := (*moveProof)(&s.BaseAlgebra), &s.gap
 	if m.meanStep(); s.Workers.Halt.Stopped() {
 		return p, false, s.Workers.Halt.Err()
 	}
@@ -391,7 +391,7 @@ const reconciled = 3
 // m and a differ by r = m − Ka. Off its diagonal V has only the digits of K, and few are left
 // next to a strong site. With a + γ∘m fixed, m moves by V(γ∘r) − r, and a by −γ times that. It
 // returns false if the crew has stopped.
-func (s *DenseAlgebra) reconcile(x *term.State) bool {
+func (s *DenseAlgebra) reconcile(x *term.Marginals) bool {
 	g, n := &s.gap, s.N
 	g.r, g.s = dense.Resize(g.r, n), dense.Resize(g.s, n)
 	for range reconciled {
@@ -409,7 +409,7 @@ func (s *DenseAlgebra) reconcile(x *term.State) bool {
 }
 
 // drift estimates, to second order, how far the ELBO of x is from the ELBO of the mean Ka.
-func (s *DenseAlgebra) drift(x *term.State) (nats float64) {
+func (s *DenseAlgebra) drift(x *term.Marginals) (nats float64) {
 	g := &s.gap
 	g.r = dense.Resize(g.r, s.N)
 	dense.Residual(s.Workers.Halt, g.r, x.M, s.K, x.A)
@@ -420,7 +420,7 @@ func (s *DenseAlgebra) drift(x *term.State) (nats float64) {
 // roughDrift returns drift for a residual in float64, so the result includes the rounding of Ka.
 // It costs one product with K. It is needed because sites that are far stronger than the prior
 // multiply the rounding of m by their strength. The product is part of a, and Ka adds it up.
-func (s *DenseAlgebra) roughDrift(x *term.State) (nats float64) {
+func (s *DenseAlgebra) roughDrift(x *term.Marginals) (nats float64) {
 	g := &s.gap
 	g.r = dense.Resize(g.r, s.N)
 	copy(g.r, x.M)
@@ -430,7 +430,7 @@ func (s *DenseAlgebra) roughDrift(x *term.State) (nats float64) {
 }
 
 // Prior implements Base.
-func (b denseBase) Prior() (p term.State) {
+func (b denseBase) Prior() (p term.Marginals) {
 	s := b.s
 	p.Resize(s.N)
 	clear(p.Gamma)
@@ -466,7 +466,7 @@ func (s *DenseAlgebra) decrement() float64 {
 // Refresh computes the marginals and expectations of the sites. If whole is set, it also computes
 // V.
 func (s *DenseAlgebra) Refresh(whole bool) error {
-	if err := s.Sites.Refresh(); err != nil || !whole {
+	if err := s.BaseAlgebra.Refresh(); err != nil || !whole {
 		return err
 	}
 	if s.Dense {
@@ -526,7 +526,7 @@ func (s *DenseAlgebra) factor() error {
 }
 
 // renew implements factored.
-func (b denseBase) renew(c *term.State) (logDet float64, resolved bool, err error) {
+func (b denseBase) renew(c *term.Marginals) (logDet float64, resolved bool, err error) {
 	s, p := b.s, &b.s.Pg
 	if err := s.factor(); err != nil {
 		return 0, false, err
@@ -554,7 +554,7 @@ func (s *DenseAlgebra) Ascend() (passes int, err error) {
 			s.free, s.Proof = s.free && !ok, Proof{}
 			return 1, err
 		}
-		return s.Sites.Ascend()
+		return s.BaseAlgebra.Ascend()
 	}
 	s.free, s.Proof = false, Proof{}
 	s.link()
@@ -586,20 +586,20 @@ const (
 
 // blockStep is the workspace of the block step.
 type blockStep struct {
-	promise float64    // predicted decrease of the block at the start
-	in      []bool     // membership of the block
-	B       []int      // its members, increasing
-	Cov     []float64  // V_BB, full
-	Base    term.State // the sites of B before the step
-	rows    []float64  // V[B, :], one row per site
+	promise float64        // predicted decrease of the block at the start
+	in      []bool         // membership of the block
+	B       []int          // its members, increasing
+	Cov     []float64      // V_BB, full
+	Base    term.Marginals // the sites of B before the step
+	rows    []float64      // V[B, :], one row per site
 	prob    Problem
 	mover   CovMover
-	fac     dense.Sites
+	fac     dense.SiteFactor
 	exp     dense.Expansion
 	inner   dense.Expansion // expansion of the block itself
 	v       []float64       // V_BB after a step
 	strong  bool            // v replaces V_BB, because the block has strong sites
-	next    term.State
+	next    term.Marginals
 	delta   []float64
 	u       []float64
 }
@@ -776,7 +776,7 @@ func (s *DenseAlgebra) catchUp() error {
 // drifted tracks the rounding of V. If a variance shrinks or grows by some factor, its relative
 // error grows by the same factor. When enough digits are lost, V is marked to be computed again
 // from the sites.
-func (s *DenseAlgebra) drifted(before *term.State) {
+func (s *DenseAlgebra) drifted(before *term.Marginals) {
 	const most = 1e-9
 	for i, v := range s.Cur.V {
 		if v == 0 {
@@ -828,7 +828,7 @@ func (t *blockStep) Gather(s *DenseAlgebra) {
 
 // densePaper is the workspace of a step with a given β.
 type densePaper struct {
-	fac, next dense.Sites
+	fac, next dense.SiteFactor
 	Current   bool // fac belongs to the sites of the state
 	exp       dense.Expansion
 	rows      []float64
@@ -947,7 +947,7 @@ func Conditioned(h *parallel.Halt, k, gamma []float64, least float64) bool {
 	if term.Size(k, gamma)*least <= 1 {
 		return true
 	}
-	f := dense.Sites{Halt: h}
+	f := dense.SiteFactor{Halt: h}
 	return f.Factor(k, len(gamma), gamma) && f.LeastPart() >= least
 }
 
@@ -1008,7 +1008,7 @@ func (s *DualAlgebra) Weights() ([]float64, gauss.Cov, error) {
 		}
 	}
 	gamma := append([]float64(nil), s.Cur.Gamma...)
-	cov := &gauss.Dual{X: s.lin.X, Gamma: gamma, Prior: &s.lin.Prior, Fac: new(dense.Sites)}
+	cov := &gauss.Dual{X: s.lin.X, Gamma: gamma, Prior: &s.lin.Prior, Fac: new(dense.SiteFactor)}
 	h, mean, b := make([]float64, d), make([]float64, d), potentials(gamma, s.Cur.A, s.Cur.M)
 	cov.Fac.Halt = s.Workers.Halt
 	ok := cov.Fac.Factor(s.K, n, gamma)
@@ -1036,7 +1036,7 @@ func (s *DenseAlgebra) Start(gamma, a []float64) {
 }
 
 // save implements keeper.
-func (b denseBase) save(c *save.State) {
+func (b denseBase) save(c *save.Coder) {
 	s := b.s
 	c.Bool(&s.Dense, &s.Pg.Current)
 	c.Floats(s.N, &s.rounding)
@@ -1063,7 +1063,7 @@ func (b denseBase) save(c *save.State) {
 func (b denseBase) resume(gamma []float64) { copy(b.s.mover.cur, gamma) }
 
 // stateLater writes or reads the delayed changes of V. Strong changes are never delayed.
-func (s *DenseAlgebra) stateLater(c *save.State) {
+func (s *DenseAlgebra) stateLater(c *save.Coder) {
 	if c.Reading() {
 		s.Later.Reset()
 	}
@@ -1082,7 +1082,7 @@ func (s *DenseAlgebra) Constant() bool {
 	if s.Features != nil && !s.free {
 		return s.Fresh && s.linked && s.Features.Constant()
 	}
-	return s.Sites.Constant()
+	return s.BaseAlgebra.Constant()
 }
 
 // DenseGap is the workspace of the gap bound of a DenseAlgebra.
@@ -1090,16 +1090,16 @@ type DenseGap struct {
 	c, h, dg []float64
 	r, s     []float64 // for reconcile
 	prior    []float64 // the diagonal of K
-	next     term.State
-	before   term.State // the state before settle
-	rounds   bool       // the rounding of m − Ka may matter; see settle
-	apart    float64    // drift of the state of Prove
-	squares  []float64  // for weightedSquares
-	fac      dense.Sites
+	next     term.Marginals
+	before   term.Marginals // the state before settle
+	rounds   bool           // the rounding of m − Ka may matter; see settle
+	apart    float64        // drift of the state of Prove
+	squares  []float64      // for weightedSquares
+	fac      dense.SiteFactor
 }
 
 // Mean returns ½cᵀKc at s, and leaves c = K⁻¹m − ∂E/∂m in g.c.
-func (g *DenseGap) Mean(k []float64, s *term.State) float64 {
+func (g *DenseGap) Mean(k []float64, s *term.Marginals) float64 {
 	n := len(s.M)
 	g.c, g.h = dense.Resize(g.c, n), dense.Resize(g.h, n)
 	floats.SubTo(g.c, s.A, s.D1)
@@ -1118,7 +1118,7 @@ const (
 
 // Precision returns a bound on tr Δ − log|I + Δ| at s, with ‖Δ‖²_F = Σ_ij δ_i V_ij² δ_j for δ =
 // γ̂ − γ. It reports whether the bound is so loose that Exact pays.
-func (g *DenseGap) Precision(cov []float64, s *term.State) (bound float64, loose bool) {
+func (g *DenseGap) Precision(cov []float64, s *term.Marginals) (bound float64, loose bool) {
 	n := len(s.M)
 	g.dg = dense.Resize(g.dg, n)
 	floats.SubTo(g.dg, s.Tg, s.Gamma)
@@ -1129,7 +1129,7 @@ func (g *DenseGap) Precision(cov []float64, s *term.State) (bound float64, loose
 
 // Exact returns tr Δ − log|I + Δ| at the s of the last call of Precision, with logDet =
 // log|K|/|V|. The result includes its rounding.
-func (g *DenseGap) Exact(k []float64, s *term.State, logDet float64) float64 {
+func (g *DenseGap) Exact(k []float64, s *term.Marginals, logDet float64) float64 {
 	if !g.fac.Factor(k, len(s.M), s.Tg) {
 		return math.Inf(1)
 	}
@@ -1258,7 +1258,7 @@ func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 // rowsGap returns the bound on the gap of c by its rows, V held. It replaces the bound of the
 // mean, and doubles the bound of V. It helps if K is large and sites are strong, because the
 // bound of the mean is then K times the squared rounding of ∂E/∂m.
-func (s *DenseAlgebra) rowsGap(c *term.State, goal float64) float64 {
+func (s *DenseAlgebra) rowsGap(c *term.Marginals, goal float64) float64 {
 	g, n := &s.gap, s.N
 	g.h, g.prior = dense.Resize(g.h, n), dense.Resize(g.prior, n)
 	dense.Residual(s.Workers.Halt, g.h, c.M, s.K, c.A)
@@ -1271,7 +1271,7 @@ func (s *DenseAlgebra) rowsGap(c *term.State, goal float64) float64 {
 // Swap replaces the state by x, whose log determinant is logDet, and stores the previous state in
 // x. The caller has computed x, with its expectations, from sites that were reached without a
 // step of this algebra. V and the proof then follow from the new sites when they are needed.
-func (s *DenseAlgebra) Swap(x *term.State, logDet float64) {
+func (s *DenseAlgebra) Swap(x *term.Marginals, logDet float64) {
 	s.Distance = Distance(x, &s.Cur)
 	s.Cur, *x = *x, s.Cur
 	s.LogDet = logDet

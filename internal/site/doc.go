@@ -25,7 +25,7 @@
 // A Problem minimizes KL(q‖cavity) − ΣE[ℓ] over the sites of some terms, with the others fixed:
 // over all terms with the prior, or over a block with a cavity. It uses only the Mover.
 //
-// An Algebra is q with its updates, and the Solver drives it. Sites is the Algebra of any Base.
+// An Algebra is q with its updates, and the Solver drives it. BaseAlgebra is the Algebra of any Base.
 // Four algebras build on it: DenseAlgebra for GPs, DualAlgebra for linear models with at least as
 // many weights as rows, WeightAlgebra for linear models in their weights, and SpanAlgebra for
 // linear models in the span of few rows. Diagonal and low-rank covariances are not determined by

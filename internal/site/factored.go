@@ -79,7 +79,7 @@ type FactoredAlgebra struct {
 // factoredState is a mean, about μ0, with its expectations. The family keeps V. The sites of its
 // State are unused.
 type factoredState struct {
-	term.State
+	term.Marginals
 	Mean []float64
 	Elbo float64
 }
@@ -237,7 +237,7 @@ func (s *FactoredAlgebra) begin() {
 	c, d := &s.next, s.Lin.X.Cols
 	copy(c.M, s.Cur.M)
 	clear(c.V)
-	if s.terms.Expect(&c.State, nil, s.workers) != nil {
+	if s.terms.Expect(&c.Marginals, nil, s.workers) != nil {
 		return
 	}
 	for i, w := range c.Tg {
@@ -317,7 +317,7 @@ func (s *FactoredAlgebra) aside(c *factoredState, alone bool) {
 		if s.workers.Halt.Stopped() {
 			return
 		}
-		g, a := s.terms.Sane(&c.State, i, i)
+		g, a := s.terms.Sane(&c.Marginals, i, i)
 		if m := c.M[i]; alone && g == c.Tg[i] {
 			g, a = 0, 0
 			if v > 0 && !math.IsInf(v, 0) {
@@ -384,7 +384,7 @@ func (s *FactoredAlgebra) look(tm, tv float64) error {
 				s.terms.Describe(i), c.M[i], v, sentinel.ErrNotFinite)
 		}
 	}
-	if err := s.terms.Expect(&c.State, nil, s.workers); err != nil {
+	if err := s.terms.Expect(&c.Marginals, nil, s.workers); err != nil {
 		return err
 	}
 	p := &s.Lin.Prior
@@ -482,7 +482,7 @@ const diagNewtonMost = 100
 // aim stores the step in s.delta and its predicted gain in s. It returns false if the Hessian is
 // not positive definite.
 func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
-	if s.Cur.Wild || !t.slopes(s.terms, &s.Cur.State, nil, s.workers) {
+	if s.Cur.Wild || !t.slopes(s.terms, &s.Cur.Marginals, nil, s.workers) {
 		return false
 	}
 	d := s.Lin.X.Cols
@@ -931,7 +931,7 @@ func (f *DiagFamily) cov() gauss.Cov {
 }
 
 // State implements Algebra.
-func (s *FactoredAlgebra) State(c *save.State) {
+func (s *FactoredAlgebra) State(c *save.Coder) {
 	d, k := s.Lin.X.Cols, len(s.grad)
 	c.Bool(&s.Fresh, &s.Aimed, &s.Started, &s.proved, &s.free, &s.Cur.Wild)
 	s.progress.state(c)
@@ -955,7 +955,7 @@ func (s *FactoredAlgebra) State(c *save.State) {
 func (s *FactoredAlgebra) Constant() bool { return s.Fresh && s.Aimed && s.proof.made }
 
 // state implements covFamily.
-func (f *DiagFamily) state(c *save.State) {
+func (f *DiagFamily) state(c *save.Coder) {
 	c.Floats(len(f.try), &f.Cur)
 	c.Bool(&f.straight)
 }
@@ -1081,7 +1081,7 @@ func (s *FactoredAlgebra) Told() (logDet, rounding float64) {
 	}
 	if dual {
 		k, err := l.GramUntil(h)
-		f := dense.Sites{Halt: h}
+		f := dense.SiteFactor{Halt: h}
 		if err != nil || !f.Factor(k, s.N, s.Cur.Tg) {
 			return 0, none
 		}
@@ -1089,13 +1089,13 @@ func (s *FactoredAlgebra) Told() (logDet, rounding float64) {
 	}
 	prior := l.Prior.Full
 	if prior == nil {
-		prior = &gauss.State{}
+		prior = &gauss.Gaussian{}
 		prior.Resize(l.X.Cols)
 		for j, p := range l.Prior.Prec {
 			prior.P[j*l.X.Cols+j] = p
 		}
 	}
-	best, buf := gauss.State{Halt: h}, design.Work{Halt: h}
+	best, buf := gauss.Gaussian{Halt: h}, design.Work{Halt: h}
 	best.CopyPrecision(prior)
 	best.AddRows(l.X, s.Cur.Tg, nil, &buf)
 	ok := best.Factor()
@@ -1161,7 +1161,7 @@ func (s *FactoredAlgebra) rowsGap(goal float64) float64 {
 	floats.Sub(g.drift, c.M)
 	p.Variances(g.wide, x)
 	// The residual adds to the c of rows without a tangent before squaring.
-	rows := s.terms.RowGap(&c.State, c.Elbo, g.wide, g.drift, goal-rest,
+	rows := s.terms.RowGap(&c.Marginals, c.Elbo, g.wide, g.drift, goal-rest,
 		s.workers.Halt)
 	return rest + rows + 2*math.Sqrt(rest*rows)
 }

@@ -121,7 +121,7 @@ func (s *DenseAlgebra) roundedOf(rows, w []float64, lo, hi int) {
 
 // LendFactor returns the factor of the current sites, or nil if they have no factor. The run may
 // continue: later steps find the same factors as without the call, so their bits do not change.
-func (s *DenseAlgebra) LendFactor() *dense.Sites {
+func (s *DenseAlgebra) LendFactor() *dense.SiteFactor {
 	p := &s.Pg
 	switch {
 	case !s.Fresh:

@@ -22,15 +22,15 @@ import (
 // is the residual itself, so each iteration takes only one product with V. Directions are Xw and
 // residuals are needed only as Xᵀr, so each iteration reads X once.
 type innerMean struct {
-	At, next    term.State // the state found, and the next candidate
-	Value       float64    // KL − Σe at At, up to a constant
-	r, h        []float64  // the residual, and γ̂ − γ
-	p, q, ap    []float64  // the search direction, V⁻¹ times it and the Hessian times it
-	step, whole []float64  // the step, and V⁻¹ times it
-	ur, s       []float64  // Xᵀr, and C times it
-	shape, near []float64  // relative variances during depart, and the variances to move to
-	w, uq, uh   []float64  // the weights of p, Xᵀq and Xᵀ(h∘p)
-	products    int        // products with V that may still be taken
+	At, next    term.Marginals // the state found, and the next candidate
+	Value       float64        // KL − Σe at At, up to a constant
+	r, h        []float64      // the residual, and γ̂ − γ
+	p, q, ap    []float64      // the search direction, V⁻¹ times it and the Hessian times it
+	step, whole []float64      // the step, and V⁻¹ times it
+	ur, s       []float64      // Xᵀr, and C times it
+	shape, near []float64      // relative variances during depart, and the variances to move to
+	w, uq, uh   []float64      // the weights of p, Xᵀq and Xᵀ(h∘p)
+	products    int            // products with V that may still be taken
 
 	terms   *term.Terms
 	index   []int // indices of the terms; nil means all
@@ -54,7 +54,7 @@ const (
 
 // begin makes s, with the given value, the first state. The terms have the given indices (nil
 // means all), and the variables have the covariance cov.
-func (t *innerMean) begin(s *term.State, value float64, terms *term.Terms, index []int,
+func (t *innerMean) begin(s *term.Marginals, value float64, terms *term.Terms, index []int,
 	cov spreader, c term.Crew) {
 	t.At.CopyFrom(s)
 	t.Value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c

@@ -305,7 +305,7 @@ type covFamily interface {
 	// cov returns a copy of the current V.
 	cov() gauss.Cov
 	// state writes or reads the current V.
-	state(c *save.State)
+	state(c *save.Coder)
 }
 
 // WeightHessian is the Hessian A = Λ0 + Xᵀ diag(w) X of the mean. It multiplies by A without
@@ -619,7 +619,7 @@ func (h *secants) fold(dst []float64) {
 }
 
 // state writes or reads the pairs, whose vectors have n numbers.
-func (h *secants) state(c *save.State, n int) {
+func (h *secants) state(c *save.Coder, n int) {
 	size := len(h.pairs)
 	c.Int(&size)
 	c.Bool(&h.open)
@@ -640,7 +640,7 @@ func (h *secants) state(c *save.State, n int) {
 }
 
 // state implements covFamily.
-func (f *lowRankFamily) state(c *save.State) {
+func (f *lowRankFamily) state(c *save.Coder) {
 	n, k := len(f.cur.D), f.cur.Rank
 	c.Floats(n, &f.cur.D, &f.e)
 	c.Floats(n*k, &f.cur.U)

@@ -60,13 +60,13 @@ func (p *Progress) Add(promise float64, terms, n int) {
 }
 
 // due reports whether s needs other steps than the steps to the targets.
-func (p *Progress) due(s *term.State) bool { return p.Slow || p.lost(s) }
+func (p *Progress) due(s *term.Marginals) bool { return p.Slow || p.lost(s) }
 
 // lost reports whether expectations of s still overflow after a pass.
-func (p *Progress) lost(s *term.State) bool { return p.Passes > 0 && s.Wild }
+func (p *Progress) lost(s *term.Marginals) bool { return p.Passes > 0 && s.Wild }
 
 // state writes or reads p.
-func (p *Progress) state(c *save.State) {
+func (p *Progress) state(c *save.Coder) {
 	c.Int(&p.seen, &p.Passes, &p.rest)
 	c.Float(&p.sum)
 	for i := range p.before {
@@ -126,7 +126,7 @@ const (
 // aim finds the step at s, the state of the terms in batch (nil means all). The lower triangle of
 // cov is the covariance of the variables. It returns false if cov is nil or no finite step
 // exists.
-func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []float64,
+func (t *siteNewton) aim(terms *term.Terms, s *term.Marginals, batch []int, cov []float64,
 	c term.Crew) bool {
 	n := len(s.M)
 	if cov == nil || !t.slopes(terms, s, batch, c) {
@@ -186,7 +186,7 @@ func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []fl
 }
 
 // slopes computes the differences of γ̂ at s, and reports whether they are finite.
-func (t *siteNewton) slopes(terms *term.Terms, s *term.State, batch []int, c term.Crew) bool {
+func (t *siteNewton) slopes(terms *term.Terms, s *term.Marginals, batch []int, c term.Crew) bool {
 	n := len(s.M)
 	t.tm, t.tv = dense.Resize(t.tm, n), dense.Resize(t.tv, n)
 	if c.Workers <= 1 {
@@ -206,13 +206,13 @@ func (t *siteNewton) slopes(terms *term.Terms, s *term.State, batch []int, c ter
 }
 
 // differences computes the slopes of all elements on the workers of c.
-func (t *siteNewton) differences(terms *term.Terms, s *term.State, batch []int, c term.Crew) {
+func (t *siteNewton) differences(terms *term.Terms, s *term.Marginals, batch []int, c term.Crew) {
 	parallel.For(len(s.M), 8, c.Workers,
 		func(_, lo, hi int) { t.difference(terms, s, batch, c.Halt, lo, hi) })
 }
 
 // difference computes the slopes of the elements lo … hi−1 of s.
-func (t *siteNewton) difference(terms *term.Terms, s *term.State, batch []int, halt *parallel.Halt,
+func (t *siteNewton) difference(terms *term.Terms, s *term.Marginals, batch []int, halt *parallel.Halt,
 	lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return terms.Name(dense.Index(batch, i)) })
@@ -254,7 +254,7 @@ func (t *siteNewton) natural(cov []float64, n int) {
 // precision returns the change of γ_i for the part h of the step. If the variance rises by the
 // factor 1 + u, the path is straight in v, because that is more accurate far from the optimum.
 // The precision then falls by the same factor instead of following its slope.
-func (t *siteNewton) precision(s *term.State, i int, h float64) float64 {
+func (t *siteNewton) precision(s *term.Marginals, i int, h float64) float64 {
 	d, u := -2*h*t.e[len(s.M)+i], h*t.d[len(s.M)+i]/s.V[i]
 	if u > 0 {
 		d /= 1 + u
@@ -266,7 +266,7 @@ func (t *siteNewton) precision(s *term.State, i int, h float64) float64 {
 // changes γ̂, and the mean compensates for it. It moves further by −Δv (∂γ̂/∂v)/(∂γ̂/∂m), which
 // leaves γ̂ at the value that it would have without the difference. For an exponential that is
 // ∓½Δv.
-func (t *siteNewton) mean(s *term.State, i int, h, v float64) float64 {
+func (t *siteNewton) mean(s *term.Marginals, i int, h, v float64) float64 {
 	d := h * t.d[i]
 	if dv := v - s.V[i] - h*t.d[len(s.M)+i]; t.tm[i] != 0 {
 		if shift := -dv * t.tv[i] / t.tm[i]; math.Abs(shift) <= math.Abs(dv) {
@@ -277,7 +277,7 @@ func (t *siteNewton) mean(s *term.State, i int, h, v float64) float64 {
 }
 
 // linear returns the change of a_i, the coefficient of the site about its mean, with γ fixed.
-func (t *siteNewton) linear(s *term.State, i int, h float64) float64 {
+func (t *siteNewton) linear(s *term.Marginals, i int, h float64) float64 {
 	return h * (t.e[i] - s.Gamma[i]*t.d[i])
 }
 
@@ -319,7 +319,7 @@ const (
 
 // set selects the terms of t at index, about a base. It returns false if they are not rated or
 // the dual does not apply.
-func (r *siteRates) set(t *term.Terms, index []int, base *term.State) bool {
+func (r *siteRates) set(t *term.Terms, index []int, base *term.Marginals) bool {
 	n := len(base.M)
 	rate := t.Lik.Rated()
 	if rate == nil || n > ratesRows || !base.Bare() {
@@ -344,7 +344,7 @@ func asleep(v float64) float64 {
 }
 
 // far computes ρ at s, and returns the greatest |ρ|.
-func (r *siteRates) far(s *term.State) (far float64) {
+func (r *siteRates) far(s *term.Marginals) (far float64) {
 	for i, g := range s.Gamma {
 		rho := r.origin[i] + r.sign[i]*s.M[i] + 0.5*s.V[i] - math.Log(g)
 		if s.V[i] == 0 || rho < 0 && g <= 10*asleep(s.V[i]) {
@@ -361,7 +361,7 @@ func (r *siteRates) far(s *term.State) (far float64) {
 //
 // The step of m is C times the step of a. A large C magnifies the rounding of a, so a small step
 // computes m from log γ and its rate to first order instead.
-func (r *siteRates) aim(s *term.State, cov []float64, w term.Crew) bool {
+func (r *siteRates) aim(s *term.Marginals, cov []float64, w term.Crew) bool {
 	n := len(s.M)
 	if cov == nil {
 		return false

@@ -15,23 +15,23 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file holds Sites, the Algebra that all bases share: steps of all terms, steps with a given
+// This file holds BaseAlgebra, the Algebra that all bases share: steps of all terms, steps with a given
 // β, evaluations, saving and resuming. DenseAlgebra, WeightAlgebra, ContrastAlgebra and
 // ContrastGP embed it. It delegates steps of all terms to the Problem Batch. The file ends with
 // moveProof, the proof for any exact base, and with the sampler of block steps.
 
-// Sites is the Algebra of any Base. The approximation q is the prior times a site for every term,
+// BaseAlgebra is the Algebra of any Base. The approximation q is the prior times a site for every term,
 //
 //	V⁻¹ = C⁻¹ + diag(γ),   V⁻¹m = b.
 //
 // A Base suffices for steps of all terms, steps of the paper, evaluations and saved runs, and for
 // a proof if it is exact. The optional interfaces of base.go add the rest.
-type Sites struct {
+type BaseAlgebra struct {
 	Terms *term.Terms
 	N     int
 	on    Base
 
-	Cur        term.State
+	Cur        term.Marginals
 	LogDet     float64 // log|C|/|V|
 	Fresh      bool    // M, V and the expectations of Cur belong to its sites
 	Unresolved bool    // rounding hides some variances
@@ -39,11 +39,11 @@ type Sites struct {
 
 	Proof    Proof
 	Progress Progress
-	Batch    Problem    // problem of all terms, about the prior
-	base     term.State // the prior, once Batch needs it
-	spare    term.State // zeros; base takes their memory
-	Batched  bool       // Batch is at the current sites
-	Started  bool       // Batch has a state, and blocks must be better than it
+	Batch    Problem        // problem of all terms, about the prior
+	base     term.Marginals // the prior, once Batch needs it
+	spare    term.Marginals // zeros; base takes their memory
+	Batched  bool           // Batch is at the current sites
+	Started  bool           // Batch has a state, and blocks must be better than it
 	to       siteTarget
 	Workers  term.Crew
 	Distance float64 // length of the last step
@@ -56,18 +56,18 @@ type siteTarget struct {
 	w        []float64
 }
 
-// NewSites returns the prior of t on the base. The error names a term whose expectation fails
+// NewBaseAlgebra returns the prior of t on the base. The error names a term whose expectation fails
 // under the prior.
-func NewSites(t *term.Terms, on Base, workers term.Crew) (*Sites, error) {
-	s := &Sites{}
+func NewBaseAlgebra(t *term.Terms, on Base, workers term.Crew) (*BaseAlgebra, error) {
+	s := &BaseAlgebra{}
 	return s, s.begin(t, on, workers)
 }
 
-// takeMemory takes the memory of the states of all terms from other Sites, which must not be used
+// takeMemory takes the memory of the states of all terms from another BaseAlgebra, which must not be used
 // afterward. A new page of memory costs more than clearing a known one.
-func (s *Sites) takeMemory(old *Sites) {
+func (s *BaseAlgebra) takeMemory(old *BaseAlgebra) {
 	s.Cur, s.spare = old.Cur, old.base
-	for _, state := range []*term.State{&s.Cur, &s.spare} {
+	for _, state := range []*term.Marginals{&s.Cur, &s.spare} {
 		*state = state.Emptied()
 		for _, x := range [][]float64{state.Gamma, state.A, state.M, state.V, state.E, state.Tg,
 			state.D1} {
@@ -75,20 +75,20 @@ func (s *Sites) takeMemory(old *Sites) {
 		}
 	}
 	from, to := &old.Batch, &s.Batch
-	to.Cur.State, to.Cur.C = from.Cur.Emptied(), from.Cur.C
-	to.Try.State, to.Try.C = from.Try.Emptied(), from.Try.C
+	to.Cur.Marginals, to.Cur.C = from.Cur.Emptied(), from.Cur.C
+	to.Try.Marginals, to.Try.C = from.Try.Emptied(), from.Try.C
 	to.delta, to.U, to.D, to.tg, to.tc = from.delta, from.U, from.D, from.tg, from.tc
 }
 
 // lay is begin without the marginals of the prior, which are computed when they are needed.
-func (s *Sites) lay(t *term.Terms, on Base, workers term.Crew) {
+func (s *BaseAlgebra) lay(t *term.Terms, on Base, workers term.Crew) {
 	s.Terms, s.N, s.on = t, t.Elements(), on
 	s.Cur.Resize(s.N)
 	s.Use(workers)
 }
 
 // begin sets s to the prior of t. Softmax models start without expectations.
-func (s *Sites) begin(t *term.Terms, on Base, workers term.Crew) error {
+func (s *BaseAlgebra) begin(t *term.Terms, on Base, workers term.Crew) error {
 	s.lay(t, on, workers)
 	s.Cur = on.Prior()
 	s.free = true
@@ -103,7 +103,7 @@ func (s *Sites) begin(t *term.Terms, on Base, workers term.Crew) error {
 }
 
 // Use implements Algebra.
-func (s *Sites) Use(c term.Crew) {
+func (s *BaseAlgebra) Use(c term.Crew) {
 	s.Workers, s.Batch.Workers = c, c
 	if k, ok := s.on.(keeper); ok {
 		k.use(c)
@@ -111,7 +111,7 @@ func (s *Sites) Use(c term.Crew) {
 }
 
 // Plan implements Algebra.
-func (s *Sites) Plan() sitePlan {
+func (s *BaseAlgebra) Plan() sitePlan {
 	if b, ok := s.on.(blocker); ok {
 		return b.plan()
 	}
@@ -119,26 +119,26 @@ func (s *Sites) Plan() sitePlan {
 }
 
 // ClosedForm implements Algebra.
-func (s *Sites) ClosedForm() bool { return true }
+func (s *BaseAlgebra) ClosedForm() bool { return true }
 
 // Wider implements Algebra.
-func (s *Sites) Wider() bool { return false }
+func (s *BaseAlgebra) Wider() bool { return false }
 
 // Moved implements Algebra.
-func (s *Sites) Moved() float64 { return s.Distance }
+func (s *BaseAlgebra) Moved() float64 { return s.Distance }
 
 // Slow implements Algebra.
-func (s *Sites) Slow() bool { return s.Fresh && s.Progress.due(&s.Cur) }
+func (s *BaseAlgebra) Slow() bool { return s.Fresh && s.Progress.due(&s.Cur) }
 
 // stale marks the results of the base as outdated, because the sites have changed.
-func (s *Sites) stale() {
+func (s *BaseAlgebra) stale() {
 	if k, ok := s.on.(keeper); ok {
 		k.stale()
 	}
 }
 
 // Refresh computes the marginals and expectations of the sites.
-func (s *Sites) Refresh() error {
+func (s *BaseAlgebra) Refresh() error {
 	if s.Fresh {
 		return nil
 	}
@@ -163,13 +163,13 @@ func (s *Sites) Refresh() error {
 }
 
 // prepare begins the problem of all terms, about the prior.
-func (s *Sites) prepare() {
+func (s *BaseAlgebra) prepare() {
 	s.prepareTry()
 	s.Batch.Cur.resize(s.N)
 }
 
 // prepareTry is prepare for a problem whose first state comes from s.Batch.Try.
-func (s *Sites) prepareTry() {
+func (s *BaseAlgebra) prepareTry() {
 	if s.base.M == nil {
 		s.base = s.on.Prior()
 	}
@@ -182,7 +182,7 @@ func (s *Sites) prepareTry() {
 // here makes the current sites the state of Batch if they are no worse than its present state.
 // Otherwise Batch takes a step from its present state. If it has no state and the sites have no
 // value, it starts at the prior.
-func (s *Sites) here() error {
+func (s *BaseAlgebra) here() error {
 	p, ok := &s.Batch, false
 	_, renews := s.on.(factored)
 	if !s.Started {
@@ -234,10 +234,10 @@ func (s *Sites) here() error {
 }
 
 // bare reports whether all sites are zero.
-func (s *Sites) bare() bool { return s.Cur.Bare() }
+func (s *BaseAlgebra) bare() bool { return s.Cur.Bare() }
 
 // elbo returns the ELBO of the current state, which must be fresh.
-func (s *Sites) elbo() float64 {
+func (s *BaseAlgebra) elbo() float64 {
 	if s.Started && s.Batched {
 		return -s.Batch.Cur.Value
 	}
@@ -245,7 +245,7 @@ func (s *Sites) elbo() float64 {
 }
 
 // Ascend implements Algebra.
-func (s *Sites) Ascend() (passes int, err error) {
+func (s *BaseAlgebra) Ascend() (passes int, err error) {
 	s.free, s.Proof = false, Proof{}
 	if s.depart() {
 		return 1, nil
@@ -284,7 +284,7 @@ func (s *Sites) Ascend() (passes int, err error) {
 		}
 	}
 	s.Progress.Add(p.Decrement(), s.N, s.N)
-	if !s.Started && s.Elbo(&p.Cur.State, p.Cur.LogDet) < before-ElboRounding*math.Abs(before) {
+	if !s.Started && s.Elbo(&p.Cur.Marginals, p.Cur.LogDet) < before-ElboRounding*math.Abs(before) {
 		// The result is less accurate than the state from blocks, so that state stays.
 		s.Batched, s.Distance = false, 0
 		return passes, nil
@@ -295,7 +295,7 @@ func (s *Sites) Ascend() (passes int, err error) {
 
 // depart leaves the prior of a softmax model without computing its expectations. It moves to a
 // state that is better than a bound on the ELBO of the prior. It reports whether it did.
-func (s *Sites) depart() bool {
+func (s *BaseAlgebra) depart() bool {
 	p := &s.Batch
 	if s.Terms.K <= 1 || s.Fresh || s.Started || !s.bare() || !s.Terms.Concave() {
 		return false
@@ -321,21 +321,21 @@ func (s *Sites) depart() bool {
 }
 
 // follow makes p, which has expectations, the current state.
-func (s *Sites) follow(p *problemState) {
+func (s *BaseAlgebra) follow(p *problemState) {
 	s.Distance = math.NaN()
 	if k, ok := s.on.(keeper); ok {
 		s.Distance = k.follow()
 	}
 	if math.IsNaN(s.Distance) {
-		s.Distance = Distance(&p.State, &s.Cur)
+		s.Distance = Distance(&p.Marginals, &s.Cur)
 	}
-	s.Cur.CopyFrom(&p.State)
+	s.Cur.CopyFrom(&p.Marginals)
 	s.LogDet, s.Fresh, s.Unresolved = p.LogDet, true, false
 	s.stale()
 }
 
 // StartAt sets the sites to the given γ, and to a about the means m.
-func (s *Sites) StartAt(gamma, a, m []float64) {
+func (s *BaseAlgebra) StartAt(gamma, a, m []float64) {
 	copy(s.Cur.Gamma, gamma)
 	copy(s.Cur.A, a)
 	copy(s.Cur.M, m)
@@ -344,7 +344,7 @@ func (s *Sites) StartAt(gamma, a, m []float64) {
 
 // Promise returns the predicted gain of the current state, in nats. The state must be evaluated.
 // It returns +Inf if the base has no estimate. The error comes from a halted crew.
-func (s *Sites) Promise() (float64, error) {
+func (s *BaseAlgebra) Promise() (float64, error) {
 	p, ok := s.on.(prover)
 	if !ok {
 		return math.Inf(1), nil
@@ -356,7 +356,7 @@ func (s *Sites) Promise() (float64, error) {
 }
 
 // Block implements Algebra.
-func (s *Sites) Block(batch []int) error {
+func (s *BaseAlgebra) Block(batch []int) error {
 	b, ok := s.on.(blocker)
 	if !ok {
 		return fmt.Errorf(
@@ -375,7 +375,7 @@ func (s *Sites) Block(batch []int) error {
 
 // Evaluate implements Algebra. The gap is the predicted gain of the problem linearized at the
 // current state.
-func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
+func (s *BaseAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	if err := s.Refresh(); err != nil {
 		return siteEvaluation{}, err
 	}
@@ -416,7 +416,7 @@ func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
 // moveProof proves the gap of any exact Base by its moves. With C the covariance of the prior,
 // the mean can gain ½cᵀCc. The gain of the precisions follows from the changes of the sites to
 // their targets (term.SiteChange), or from the log-determinant at the targets.
-type moveProof Sites
+type moveProof BaseAlgebra
 
 // ready implements prover.
 func (s *moveProof) ready() (bool, error) { return true, nil }
@@ -453,7 +453,7 @@ func (s *moveProof) decrement() (nats float64) {
 // the value does not rise. It does so once, even if a halted proof starts again.
 func (s *moveProof) meanStep() {
 	p := &s.Batch
-	x := &p.Cur.State
+	x := &p.Cur.Marginals
 	if _, ok := s.on.(holder); !ok || s.free || !s.Batched || s.Proof.stepped {
 		return
 	}
@@ -463,7 +463,7 @@ func (s *moveProof) meanStep() {
 	}
 	if !s.Workers.Halt.Stopped() && p.again(x) {
 		d := s.Distance
-		(*Sites)(s).follow(&p.Cur)
+		(*BaseAlgebra)(s).follow(&p.Cur)
 		s.Distance, s.Proof.stepped = d, true
 	}
 }
@@ -486,7 +486,7 @@ func (s *moveProof) prove(within float64) (Proof, error) {
 		return p, s.Workers.Halt.Err()
 	}
 	mean := 0.5 * s.on.Move(t.a, t.gamma, t.b)
-	p.bound = s.bound(mean, goals.Of(within, n, (*Sites)(s).elbo()), func() float64 {
+	p.bound = s.bound(mean, goals.Of(within, n, (*BaseAlgebra)(s).elbo()), func() float64 {
 		logDet, ok := s.on.Cover(t.w, c.Tg)
 		if !ok {
 			return math.Inf(1)
@@ -512,7 +512,7 @@ func (s *moveProof) bound(mean, goal float64, exact func() float64) float64 {
 // Elbo returns the ELBO of c: with a = C⁻¹m,
 //
 //	Σe − KL,   KL = ½(aᵀm − Σγv + log|C|/|V|).
-func (s *Sites) Elbo(c *term.State, logDet float64) float64 {
+func (s *BaseAlgebra) Elbo(c *term.Marginals, logDet float64) float64 {
 	kl := logDet
 	for i, m := range c.M {
 		kl += c.A[i]*m - c.Gamma[i]*c.V[i]
@@ -521,7 +521,7 @@ func (s *Sites) Elbo(c *term.State, logDet float64) float64 {
 }
 
 // Distance returns the Euclidean distance between two states in the sites (γ, b).
-func Distance(p, q *term.State) float64 {
+func Distance(p, q *term.Marginals) float64 {
 	var s float64
 	for i := range p.M {
 		g := p.Gamma[i] - q.Gamma[i]
@@ -532,7 +532,7 @@ func Distance(p, q *term.State) float64 {
 }
 
 // Marginals implements Algebra. The means of all terms are always current.
-func (s *Sites) Marginals(x *term.Estimates, batch []int) error {
+func (s *BaseAlgebra) Marginals(x *term.Estimates, batch []int) error {
 	s.Batched = s.Batched && s.Started
 	m := len(batch) * s.Terms.Latents()
 	if batch == nil {
@@ -560,7 +560,7 @@ func (s *Sites) Marginals(x *term.Estimates, batch []int) error {
 }
 
 // aim implements Algebra. Γ₊ = rΓ + (1−r)Γ̂ and, in the main text, b₊ = rb + (1−r)(γ̂m − α̂).
-func (s *Sites) aim(x *term.Estimates, batch []int, m PaperMove) error {
+func (s *BaseAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	t, n := &s.to, s.N
 	dense.ResizeAll(n, &t.gamma, &t.b, &t.w, &t.mean)
 	for i, g := range s.Cur.Gamma {
@@ -594,7 +594,7 @@ func (s *Sites) aim(x *term.Estimates, batch []int, m PaperMove) error {
 
 // try implements Algebra. Without a factored base, the move itself tests the target, and noise
 // may let no variance exceed ten times its prior variance.
-func (s *Sites) try(noisy bool) (valid, edge bool) {
+func (s *BaseAlgebra) try(noisy bool) (valid, edge bool) {
 	t := &s.to
 	if k, ok := s.on.(factored); ok {
 		return k.try(t.gamma, noisy)
@@ -613,7 +613,7 @@ func (s *Sites) try(noisy bool) (valid, edge bool) {
 }
 
 // halve implements Algebra.
-func (s *Sites) halve() {
+func (s *BaseAlgebra) halve() {
 	t := &s.to
 	for i, g := range s.Cur.Gamma {
 		t.gamma[i] = 0.5 * (t.gamma[i] + g)
@@ -622,7 +622,7 @@ func (s *Sites) halve() {
 }
 
 // take implements Algebra.
-func (s *Sites) take() error {
+func (s *BaseAlgebra) take() error {
 	t, n := &s.to, s.N
 	k, ok := s.on.(factored)
 	t.mean = dense.Resize(t.mean, n)
@@ -644,7 +644,7 @@ func (s *Sites) take() error {
 	if i, ok := dense.AllFinite(t.mean); !ok {
 		return fmt.Errorf("mean of term %d would be %v: %w", i, t.mean[i], sentinel.ErrNotFinite)
 	}
-	s.Distance = Distance(&term.State{Gamma: t.gamma, A: t.w, M: t.mean}, &s.Cur)
+	s.Distance = Distance(&term.Marginals{Gamma: t.gamma, A: t.w, M: t.mean}, &s.Cur)
 	copy(s.Cur.Gamma, t.gamma)
 	copy(s.Cur.A, t.w)
 	copy(s.Cur.M, t.mean)
@@ -657,7 +657,7 @@ func (s *Sites) take() error {
 }
 
 // State implements Algebra.
-func (s *Sites) State(c *save.State) {
+func (s *BaseAlgebra) State(c *save.Coder) {
 	s.Cur.Keep(c, s.N)
 	c.Float(&s.LogDet)
 	c.Bool(&s.Fresh, &s.Unresolved, &s.free, &s.Batched, &s.Started)
@@ -684,7 +684,7 @@ func (s *Sites) State(c *save.State) {
 		v.resume(p.Cur.Gamma)
 		return
 	}
-	p.Try.CopyFrom(&p.Cur.State)
+	p.Try.CopyFrom(&p.Cur.Marginals)
 	copy(p.Try.C, p.Cur.C)
 	if c.Check(p.cover() && p.place(), "its sites are not those of a Gaussian"); c.Err() == nil {
 		p.Mover.Accept()
@@ -692,7 +692,7 @@ func (s *Sites) State(c *save.State) {
 }
 
 // Constant implements Algebra.
-func (s *Sites) Constant() bool {
+func (s *BaseAlgebra) Constant() bool {
 	k, ok := s.on.(keeper)
 	return s.Fresh && (!ok || k.settled()) && (s.free || s.Proof.made)
 }
@@ -702,7 +702,7 @@ func (s *Sites) Constant() bool {
 // PromiseSweep-th pass visits each term once, so a term with a misleading prediction is not
 // forgotten. The predictions depend on the state, and the pass on its progress, so a resumed run
 // continues exactly.
-type promising struct{ s *Sites }
+type promising struct{ s *BaseAlgebra }
 
 const (
 	PromiseSweep = 6

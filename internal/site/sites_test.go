@@ -46,7 +46,7 @@ type covBase struct{ m CovMover }
 func (b *covBase) Cover(v, delta []float64) (float64, bool)    { return b.m.Cover(v, delta) }
 func (b *covBase) Move(d, delta, u []float64) (square float64) { return b.m.Move(d, delta, u) }
 func (b *covBase) Accept()                                     { b.m.Accept() }
-func (b *covBase) Prior() (s term.State) {
+func (b *covBase) Prior() (s term.Marginals) {
 	s.Resize(b.m.N)
 	for i := range s.V {
 		s.V[i] = b.m.Cov[i*b.m.N+i]
@@ -115,7 +115,7 @@ func TestThreeMethods(t *testing.T) {
 	}
 	want, most := climb(t, d, 50, 1e-10)
 	for name, b := range bases(times, k) {
-		s, err := NewSites(terms, b, term.Crew{})
+		s, err := NewBaseAlgebra(terms, b, term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,12 +137,12 @@ func TestBoundAlongTheWay(t *testing.T) {
 	times, y, k := problem(60, 7)
 	terms := &term.Terms{Lik: poisson{}, Y: y}
 	for name, b := range bases(times, k) {
-		best, err := NewSites(terms, b, term.Crew{})
+		best, err := NewBaseAlgebra(terms, b, term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		want, _ := climb(t, best, 50, 1e-12)
-		s, err := NewSites(terms, bases(times, k)[name], term.Crew{})
+		s, err := NewBaseAlgebra(terms, bases(times, k)[name], term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestInexactBase(t *testing.T) {
 	times, y, k := problem(40, 5)
 	b := &covBase{}
 	b.m.Reset(k, len(times))
-	s, err := NewSites(&term.Terms{Lik: poisson{}, Y: y}, b, term.Crew{})
+	s, err := NewBaseAlgebra(&term.Terms{Lik: poisson{}, Y: y}, b, term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,13 +176,13 @@ func TestInexactBase(t *testing.T) {
 }
 
 // again saves s and returns what another Sites reads.
-func again(t *testing.T, s *Sites) *Sites {
+func again(t *testing.T, s *BaseAlgebra) *BaseAlgebra {
 	t.Helper()
 	b, err := save.Marshal(s.State)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := NewSites(s.Terms, s.on, term.Crew{})
+	o, err := NewBaseAlgebra(s.Terms, s.on, term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestPaperSteps(t *testing.T) {
 	times, y, k := problem(200, 5)
 	terms := &term.Terms{Lik: poisson{}, Y: y}
 	for name, b := range bases(times, k) {
-		s, err := NewSites(terms, b, term.Crew{})
+		s, err := NewBaseAlgebra(terms, b, term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestPaperSteps(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		best, err := NewSites(terms, bases(times, k)[name], term.Crew{})
+		best, err := NewBaseAlgebra(terms, bases(times, k)[name], term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestPaperSteps(t *testing.T) {
 			}
 		}
 		o := again(t, s)
-		for _, s := range []*Sites{s, o} {
+		for _, s := range []*BaseAlgebra{s, o} {
 			if _, err := s.Ascend(); err != nil {
 				t.Fatal(err)
 			}
@@ -266,7 +266,7 @@ func TestChainOfMany(t *testing.T) {
 		times[i] = times[i-1] + r.ExpFloat64()*0.1
 		y[i] = math.Floor(r.ExpFloat64() * math.Exp(math.Sin(times[i])))
 	}
-	s, err := NewSites(&term.Terms{Lik: poisson{}, Y: y}, newChain(times, 1, 2), term.Crew{})
+	s, err := NewBaseAlgebra(&term.Terms{Lik: poisson{}, Y: y}, newChain(times, 1, 2), term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestSurvey(t *testing.T) {
 // compareSurvey compares q, which began with no gradient, with what whole vectors of s give.
 func compareSurvey(t *testing.T, s *WeightAlgebra, q *survey) {
 	t.Helper()
-	var at term.State
+	var at term.Marginals
 	at.Resize(s.N)
 	s.Lin.X.Mul(at.M, q.mean, nil)
 	for i := range at.V {

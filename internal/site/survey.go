@@ -37,7 +37,7 @@ type surveyPart struct {
 // surveyor has the scratch memory of a goroutine.
 type surveyor struct {
 	buf  design.Work
-	at   term.State
+	at   term.Marginals
 	halt parallel.Halt // lends no goroutine
 }
 

@@ -30,14 +30,14 @@ import (
 type weightMover struct {
 	X     *design.Matrix
 	Index []int
-	Base  *gauss.State // not owned
-	prior *gauss.Prior // the prior if it is the base, else nil
+	Base  *gauss.Gaussian // not owned
+	prior *gauss.Prior    // the prior if it is the base, else nil
 	// Cur is the state after the last accepted move, and try after the last move. Their means are
 	// relative to the mean of the base.
-	Cur, try gauss.State
-	kept     gauss.State // Cur when it was marked, if it was valid
-	held     bool        // kept is valid
-	moved    bool        // Cur is valid
+	Cur, try gauss.Gaussian
+	kept     gauss.Gaussian // Cur when it was marked, if it was valid
+	held     bool           // kept is valid
+	moved    bool           // Cur is valid
 	Buf      design.Work
 	w        dense.Double
 	s        []float64 // covariance of the rows
@@ -108,7 +108,7 @@ func (a *weightMover) coversRows() bool {
 }
 
 // rowsUnder stores the covariance of the rows under at in dst. It returns false if it is halted.
-func (a *weightMover) rowsUnder(at *gauss.State, dst []float64) bool {
+func (a *weightMover) rowsUnder(at *gauss.Gaussian, dst []float64) bool {
 	n, d := a.X.Rows, a.X.Cols
 	a.w.Resize(d)
 	for i := range n {
@@ -151,7 +151,7 @@ func (a *weightMover) hold(d, delta, u []float64) (square float64) {
 }
 
 // known returns the state whose covariance is stored.
-func (a *weightMover) known() *gauss.State {
+func (a *weightMover) known() *gauss.Gaussian {
 	if a.moved {
 		return &a.Cur
 	}
@@ -218,7 +218,7 @@ func (a *weightMover) Accept() {
 type WeightBlock struct {
 	Mover weightMover
 	prob  Problem
-	Base  term.State
+	Base  term.Marginals
 	g, h  []float64
 	up    []float64 // gradient of the ELBO in the mean, computed by Promise
 	Pace  Pace
@@ -282,7 +282,7 @@ const (
 // Promise returns the predicted gain of the linearized problem in nats. For the mean it is
 // ½gᵀP⁻¹g with the gradient g = Xᵀ(d1 − a) of the ELBO. For the precision it is ¼ tr(VΔP)²/D ≤ ¼
 // tr((VΔP)²), because only the trace is available.
-func (b *WeightBlock) Promise(s *term.State, at *gauss.State) (mean, precision float64) {
+func (b *WeightBlock) Promise(s *term.Marginals, at *gauss.Gaussian) (mean, precision float64) {
 	d := b.Mover.X.Cols
 	b.g, b.up = dense.Resize(b.g, d), dense.Resize(b.up, d)
 	b.h = dense.Resize(b.h, len(s.D1))
@@ -301,7 +301,7 @@ func (b *WeightBlock) Promise(s *term.State, at *gauss.State) (mean, precision f
 // Solve moves w to the solution for the rows of x at index, whose terms in t are also at index.
 // b.Base holds their sites (γ, and a about its m), and receives the sites of the solution. Its
 // length is the number of rows.
-func (b *WeightBlock) Solve(w *gauss.State, x *design.Matrix, index []int, t *term.Terms) error {
+func (b *WeightBlock) Solve(w *gauss.Gaussian, x *design.Matrix, index []int, t *term.Terms) error {
 	x, at := b.near(x, index)
 	return b.solve(w, x, at, t, index)
 }
@@ -316,7 +316,7 @@ func (b *WeightBlock) near(x *design.Matrix, index []int) (rows *design.Matrix, 
 }
 
 // solve is Solve for the rows of x at the given numbers. Their terms are at index.
-func (b *WeightBlock) solve(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
+func (b *WeightBlock) solve(w *gauss.Gaussian, x *design.Matrix, at []int, t *term.Terms,
 	index []int) error {
 	b.Mover.X, b.Mover.Index, b.Mover.Base, b.Mover.moved = x, at, w, false
 	before := b.Pace
@@ -346,7 +346,7 @@ func (b *WeightBlock) gather(x *design.Matrix, index []int) *design.Matrix {
 }
 
 // moveOn is solve without restoring the pace after an error.
-func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
+func (b *WeightBlock) moveOn(w *gauss.Gaussian, x *design.Matrix, at []int, t *term.Terms,
 	index []int) error {
 	p, base := &b.prob, &b.Base
 	w.Variances(base.V, x, at, &b.Mover.Buf)
@@ -354,11 +354,11 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 	if err := p.Init(t, index, &b.Mover, base); err != nil {
 		return err
 	}
-	promise, precision := b.Promise(&p.Cur.State, w)
+	promise, precision := b.Promise(&p.Cur.Marginals, w)
 	d := float64(x.Cols)
 	left := promise + d*precision // nats; ¼ tr(VΔP)² is a bound if one row dominates
 	if promise += precision; promise < 1e-15 {
-		return t.Overflow(&p.Cur.State, index)
+		return t.Overflow(&p.Cur.Marginals, index)
 	}
 	if b.spans(w, x) {
 		return b.inSpan(w, x, at, t, index)
@@ -400,7 +400,7 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 			break
 		}
 		slow.Add(p.Decrement(), p.N, p.N)
-		mean, precision := b.Promise(&p.Cur.State, &b.Mover.Cur)
+		mean, precision := b.Promise(&p.Cur.Marginals, &b.Mover.Cur)
 		if first {
 			b.Pace = Pace{After: Remainder{mean / promise / promise, precision / promise},
 				Measured: true}
@@ -413,7 +413,7 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 	if err := p.Workers.Halt.Err(); err != nil {
 		return err
 	}
-	if err := t.Overflow(&p.Cur.State, index); err != nil {
+	if err := t.Overflow(&p.Cur.Marginals, index); err != nil {
 		return err
 	}
 	if b.Fine && !(left <= weightBlockLast) || p.Evaluations >= weightBlockEvals &&
@@ -475,7 +475,7 @@ func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Doub
 // spans reports whether to solve the problem of the block over the span of its rows. That pays if
 // w with the targets of the block needs twice the digits. Λ + Σ Δγ_n x_nx_nᵀ is at most 1 + Σ
 // Δγ_n v_n times the precision Λ of w, so a diagonal element can lose that factor.
-func (b *WeightBlock) spans(w *gauss.State, x *design.Matrix) bool {
+func (b *WeightBlock) spans(w *gauss.Gaussian, x *design.Matrix) bool {
 	if !spanPays(len(b.Base.M), x.Cols) {
 		return false
 	}
@@ -488,7 +488,7 @@ func (b *WeightBlock) spans(w *gauss.State, x *design.Matrix) bool {
 
 // inSpan solves the problem of the block over the span of its rows, and moves w to the solution,
 // as moveOn does.
-func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
+func (b *WeightBlock) inSpan(w *gauss.Gaussian, x *design.Matrix, at []int, t *term.Terms,
 	index []int) error {
 	base, h := &b.Base, b.prob.Workers.Halt
 	l, _ := span(x, at, b.prob.Cur.Tg, w.Whiten, h)
@@ -498,7 +498,7 @@ func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term
 	if b.Near == nil {
 		b.Near = &WeightBlock{}
 	}
-	s, near := b.Near, &gauss.State{Halt: h}
+	s, near := b.Near, &gauss.Gaussian{Halt: h}
 	s.Use(b.prob.Workers)
 	s.Fine, s.Pace = b.Fine, Pace{}
 	s.Base.CopyFrom(base)
@@ -543,15 +543,15 @@ const WeightMatrices = 22
 //
 // unless a step with a given β has left them.
 type WeightAlgebra struct {
-	Sites
+	BaseAlgebra
 	Lin   *LinearModel
-	Prior *gauss.State
+	Prior *gauss.Gaussian
 
 	Mover weightMover // mover of the problem of all rows
 
-	Run           gauss.State // the current state, with its mean about μ0
-	Gamma, A, Eta []float64   // the sites of Cur: γ, and the linear coefficient about η
-	Free          bool        // Run has no sites
+	Run           gauss.Gaussian // the current state, with its mean about μ0
+	Gamma, A, Eta []float64      // the sites of Cur: γ, and the linear coefficient about η
+	Free          bool           // Run has no sites
 
 	Blocks WeightBlock
 	Gap    weightGap
@@ -601,7 +601,7 @@ func NewWeightAlgebraIn(old *WeightAlgebra, l *LinearModel, c term.Crew) (*Weigh
 		s.enough = enoughOf(l.X.Rows, l.X.Cols)
 	}
 	if old != nil {
-		s.takeMemory(&old.Sites)
+		s.takeMemory(&old.BaseAlgebra)
 	}
 	s.lay(l.Terms, weightBase{&s.Mover, s}, c)
 	s.Gamma, s.A, s.Eta = s.Cur.Gamma, s.Cur.A, s.Cur.M
@@ -681,9 +681,9 @@ func (b weightBase) use(c term.Crew) {
 }
 
 // Prior implements Base.
-func (b weightBase) Prior() (base term.State) {
+func (b weightBase) Prior() (base term.Marginals) {
 	s := b.s
-	base, s.spare = s.spare, term.State{}
+	base, s.spare = s.spare, term.Marginals{}
 	dense.ResizeAll(s.N, &base.M, &base.V)
 	base.Gamma, base.A = base.M, base.M // zeros, which nothing writes
 	if prec := s.Lin.Prior.Prec; prec != nil {
@@ -729,7 +729,7 @@ func (s *WeightAlgebra) Settle() error {
 
 // sitesHere gives a state without sites the targets at that state as sites.
 func (s *WeightAlgebra) sitesHere() error {
-	var t term.State
+	var t term.Marginals
 	t.Resize(s.N)
 	s.Lin.X.Mul(t.M, s.Run.Mean, nil)
 	s.Run.Variances(t.V, s.Lin.X, nil, &s.Mover.Buf)
@@ -750,7 +750,7 @@ func (s *WeightAlgebra) Ascend() (passes int, err error) {
 	if err := s.Settle(); err != nil {
 		return 0, err
 	}
-	return s.Sites.Ascend()
+	return s.BaseAlgebra.Ascend()
 }
 
 // Slow implements Algebra.
@@ -872,7 +872,7 @@ func (s *WeightAlgebra) settleThere() error {
 	p.Cur, p.Try = p.Try, p.Cur
 	p.Mover.Accept()
 	s.Started, s.Batched = true, true
-	s.Sites.follow(&p.Cur)
+	s.BaseAlgebra.follow(&p.Cur)
 	return nil
 }
 
@@ -971,7 +971,7 @@ func (s *WeightAlgebra) inspect() {
 		return
 	}
 	b.Mover.X, b.Mover.Index = s.Lin.X, nil
-	g.mean, _ = b.Promise(&c.State, &s.Mover.Cur)
+	g.mean, _ = b.Promise(&c.Marginals, &s.Mover.Cur)
 	g.up = append(g.up[:0], b.up...)
 	g.change = c.Change()
 	g.known = !s.Workers.Halt.Stopped()
@@ -979,7 +979,7 @@ func (s *WeightAlgebra) inspect() {
 
 // Weights implements Weighted.
 func (s *WeightAlgebra) Weights() ([]float64, gauss.Cov, error) {
-	w := &gauss.State{}
+	w := &gauss.Gaussian{}
 	w.CopyFrom(&s.Run)
 	return append([]float64(nil), w.Mean...), &gauss.Full{S: w}, nil
 }
@@ -988,9 +988,9 @@ func (s *WeightAlgebra) Weights() ([]float64, gauss.Cov, error) {
 type weightPaper struct {
 	w, rest      []float64
 	h            dense.Double
-	next, metric gauss.State // the target, about the current mean, and the metric of h
-	base         gauss.State // the target without the batch
-	valid, tried bool        // next has a factor; a first try was made, so later ones factor again
+	next, metric gauss.Gaussian // the target, about the current mean, and the metric of h
+	base         gauss.Gaussian // the target without the batch
+	valid, tried bool           // next has a factor; a first try was made, so later ones factor again
 	appendix     bool
 	negative     bool // some γ̂ is negative
 	Buf          design.Work
@@ -1051,7 +1051,7 @@ func (s *WeightAlgebra) try(noisy bool) (valid, edge bool) {
 }
 
 // above reports whether P − noisyPivot·Λ0 is positive definite.
-func (s *WeightAlgebra) above(w *gauss.State) bool {
+func (s *WeightAlgebra) above(w *gauss.Gaussian) bool {
 	t := &s.Pg
 	t.rest = dense.Resize(t.rest, len(w.P))
 	floats.AddScaledTo(t.rest, w.P, -noisyPivot, s.Prior.P)
@@ -1093,7 +1093,7 @@ func (s *WeightAlgebra) take() error {
 // log|A|). For concave terms, the gap bound has Λ0 in place of A, and twice the second part.
 func (s *WeightAlgebra) freeEvaluation() (siteEvaluation, error) {
 	t, g := &s.Pg, &s.Gap
-	var c term.State
+	var c term.Marginals
 	c.Resize(s.N)
 	s.Lin.X.Mul(c.M, s.Run.Mean, nil)
 	s.Run.Variances(c.V, s.Lin.X, nil, &t.Buf)
@@ -1136,7 +1136,7 @@ func (s *WeightAlgebra) freeEvaluation() (siteEvaluation, error) {
 }
 
 // save implements keeper.
-func (b weightBase) save(c *save.State) {
+func (b weightBase) save(c *save.Coder) {
 	s, d := b.s, b.s.Lin.X.Cols
 	s.Gap.known = false
 	s.Run.State(c, d)
@@ -1153,7 +1153,7 @@ func (b weightBase) save(c *save.State) {
 func (b weightBase) resume([]float64) {}
 
 // Constant implements Algebra.
-func (s *WeightAlgebra) Constant() bool { return !s.Free && s.Sites.Constant() }
+func (s *WeightAlgebra) Constant() bool { return !s.Free && s.BaseAlgebra.Constant() }
 
 // loosePrecisions is the largest observed ratio of the bound on the precisions by the sites alone
 // to the exact value. If the exact value may be below the goal, a product XᵀΓX and its factor
@@ -1175,8 +1175,8 @@ const worthProving = 1
 
 // weightGap is the workspace of the gap bound of a WeightAlgebra.
 type weightGap struct {
-	target gauss.State // Λ0 + XᵀΓ̂X
-	c, z   []float64   // the gradient and Λ0⁻¹c
+	target gauss.Gaussian // Λ0 + XᵀΓ̂X
+	c, z   []float64      // the gradient and Λ0⁻¹c
 	Buf    design.Work
 
 	// Promise and boundHere use the results of inspect.
@@ -1222,7 +1222,7 @@ func (s *WeightAlgebra) boundHere(goal float64) (float64, error) {
 	precision := change.Gap()
 	byRows := func() { // if the bound by rows may be lower
 		if math.IsInf(rows, 1) && mean+precision > goal && mean > precision {
-			rows = s.Terms.RowGap(&c.State, -c.Value, p.Base.V, nil, goal-2*precision,
+			rows = s.Terms.RowGap(&c.Marginals, -c.Value, p.Base.V, nil, goal-2*precision,
 				s.Workers.Halt)
 		}
 	}
@@ -1301,7 +1301,7 @@ func (s *WeightAlgebra) stepMean() error {
 // the best mean of the inner steps, if its value does not rise. It reports whether it did.
 func (s *WeightAlgebra) MeanStep() bool {
 	p := &s.Batch
-	x := &p.Cur.State
+	x := &p.Cur.Marginals
 	if p.Outer > 0 && !x.Wild {
 		p.Inner(innerLeast, innerPart)
 		x = &p.In.At
@@ -1309,7 +1309,7 @@ func (s *WeightAlgebra) MeanStep() bool {
 	if s.Workers.Halt.Stopped() || !p.again(x) {
 		return false
 	}
-	s.Sites.follow(&p.Cur)
+	s.BaseAlgebra.follow(&p.Cur)
 	return true
 }
 
@@ -1397,7 +1397,7 @@ func (s *SpanAlgebra) widen() error {
 }
 
 // State implements Algebra.
-func (s *SpanAlgebra) State(c *save.State) {
+func (s *SpanAlgebra) State(c *save.Coder) {
 	wide := s.Wide
 	c.Bool(&wide)
 	switch {
@@ -1425,7 +1425,7 @@ func potentials(gamma, a, m []float64) []float64 {
 }
 
 // at returns the Gaussian of the weights at the given sites.
-func (l *LinearModel) at(gamma, a, m []float64, h *parallel.Halt) (*gauss.State, error) {
+func (l *LinearModel) at(gamma, a, m []float64, h *parallel.Halt) (*gauss.Gaussian, error) {
 	cov := &gauss.Dual{X: l.X, Gamma: gamma, Prior: &l.Prior}
 	w, err := cov.State(h)
 	if err == nil {

@@ -27,9 +27,9 @@ const mostHalves = 12
 // Ascent takes natural-gradient steps, and halves each step that lowers the ELBO.
 type Ascent struct {
 	Pass   *Pass
-	At     *gauss.State
+	At     *gauss.Gaussian
 	Look   *Look // at At; nil before the first
-	Try    *gauss.State
+	Try    *gauss.Gaussian
 	Length float64 // length of the step to try, as a fraction of the natural step
 	// Short reports that the whole step lowered the ELBO, here or at the state from which a
 	// shorter step led here, although rounding does not explain that no fraction of it gains
@@ -42,7 +42,7 @@ type Ascent struct {
 }
 
 // Start makes q, which it keeps, the state.
-func (a *Ascent) Start(q *gauss.State) {
+func (a *Ascent) Start(q *gauss.Gaussian) {
 	*a = Ascent{Pass: a.Pass, At: q, Try: q, Length: 1, least: math.Inf(-1), gain: math.Inf(1)}
 }
 
@@ -101,7 +101,7 @@ func (a *Ascent) Move() error {
 	a.Short = true
 	for a.halves++; !a.Stuck(); a.halves++ {
 		a.Length /= 2
-		try := &gauss.State{}
+		try := &gauss.Gaussian{}
 		if try.Between(a.At, &a.Look.Next, a.Length, a.Look.Next.Halt) {
 			a.Try = try
 			return nil
@@ -125,7 +125,7 @@ func (a *Ascent) Gap() float64 {
 
 // Cold returns the final state of a fit to at most coldRows rows of the sample. It is nil if that
 // fit has no state.
-func (p *Pass) Cold() (*gauss.State, error) {
+func (p *Pass) Cold() (*gauss.Gaussian, error) {
 	if gaussian(p.Lik) { // one step suffices from any start
 		return gauss.Unit(p.Z.Rank()), nil
 	}
@@ -146,7 +146,7 @@ func (p *Pass) Cold() (*gauss.State, error) {
 }
 
 // Begin returns the state that a run starts from: Cold, and steps on the whole sample.
-func (p *Pass) Begin() (*gauss.State, error) {
+func (p *Pass) Begin() (*gauss.Gaussian, error) {
 	q, err := p.Cold()
 	if err != nil || len(p.Rows.Y) == p.Rows.N {
 		return q, err
@@ -156,7 +156,7 @@ func (p *Pass) Begin() (*gauss.State, error) {
 
 // climb takes natural steps on the first rows of the sample from q, until the predicted gain is
 // below goal.
-func climb(p *Pass, q *gauss.State, from, steps int, goal float64) (*gauss.State, error) {
+func climb(p *Pass, q *gauss.Gaussian, from, steps int, goal float64) (*gauss.Gaussian, error) {
 	p.From = from
 	defer func() { p.From = 0 }()
 	a := Ascent{Pass: p}
@@ -176,11 +176,11 @@ func climb(p *Pass, q *gauss.State, from, steps int, goal float64) (*gauss.State
 }
 
 // State writes or reads a, of m weights.
-func (a *Ascent) State(c *save.State, m int) {
+func (a *Ascent) State(c *save.Coder, m int) {
 	looked := a.Look != nil
 	c.Bool(&looked)
 	if c.Reading() {
-		a.At, a.Look = &gauss.State{}, nil
+		a.At, a.Look = &gauss.Gaussian{}, nil
 		if looked {
 			a.Look = &Look{}
 		}
@@ -194,7 +194,7 @@ func (a *Ascent) State(c *save.State, m int) {
 	led := !looked && a.Try != a.At
 	if c.Bool(&led); led {
 		if c.Reading() {
-			a.Try = &gauss.State{}
+			a.Try = &gauss.Gaussian{}
 		}
 		a.Try.State(c, m)
 	}
@@ -211,7 +211,7 @@ func (a *Ascent) State(c *save.State, m int) {
 	case a.halves == 0:
 		a.Try = &a.Look.Next
 	default:
-		a.Try = &gauss.State{}
+		a.Try = &gauss.Gaussian{}
 		ok := a.Try.Between(a.At, &a.Look.Next, a.Length, a.Look.Next.Halt)
 		c.Check(ok, "a step has no precision")
 	}

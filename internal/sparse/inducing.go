@@ -411,7 +411,7 @@ func (v Division) Factored(h *parallel.Halt, z *mat.Dense) *Inducing {
 // u, or nil if there is none. It keeps the information of the rows about the latent values at the
 // inducing inputs of from. u must have the kernel of from, as after WithInducing, or its inputs,
 // so that the values have the same sites.
-func (from *Inducing) Carry(u *Inducing, mean []float64, of *gauss.State) *gauss.State {
+func (from *Inducing) Carry(u *Inducing, mean []float64, of *gauss.Gaussian) *gauss.Gaussian {
 	m, n := from.Rank(), u.Rank()
 	a := mat.NewDense(n, m, nil)
 	to := a.RawMatrix()

@@ -42,7 +42,7 @@ type Likelihood interface {
 // Fit fits a linear model in memory to within goal nats and returns the final state, or nil if
 // there is none.
 type Fit func(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (
-	*gauss.State, error)
+	*gauss.Gaussian, error)
 
 // gaussian reports Gaussian noise, under which one step from any state is exact.
 func gaussian(l Likelihood) bool { return l.Noise() != 0 }

@@ -85,7 +85,7 @@ type Space struct {
 type Point struct {
 	Theta []float64
 	Z     *mat.Dense // inducing inputs
-	At    *gauss.State
+	At    *gauss.Gaussian
 	Look  *Look // at At
 	rows  int   // that it was found by,
 	// and that these count for
@@ -188,7 +188,7 @@ func (l *Learning) times() float64 {
 // ½tr(V times²G) = ½times·tr(I − V). All rows gain ½tr(I − V). The square of I − V counts the
 // weights that rows determine as its trace does, and its slopes have less rounding. q is where the
 // last natural step leads: an error of V counts to first order.
-func (l *Learning) overfit(q *gauss.State) float64 {
+func (l *Learning) overfit(q *gauss.Gaussian) float64 {
 	kappa := 0.5 * (l.times() - 1)
 	if kappa == 0 {
 		return 0
@@ -415,7 +415,7 @@ func (l *Learning) nearest(theta []float64) (near *Point) {
 // for times as many rows. It returns nil if p has no state. Near the θ of p the result is close
 // to the best state, because the information of the rows about latent values changes little with
 // θ, unlike their information about weights.
-func (l *Learning) carried(p *Point, u *Inducing) *gauss.State {
+func (l *Learning) carried(p *Point, u *Inducing) *gauss.Gaussian {
 	k, _, _, err := l.space.At(p.Theta)
 	if err != nil {
 		return nil
@@ -435,7 +435,7 @@ func (l *Learning) carried(p *Point, u *Inducing) *gauss.State {
 // begin returns the first q of the natural steps at θ, and the point that it was carried from, or
 // nil if it was not carried.
 func (l *Learning) begin(theta []float64) (
-	q *gauss.State, near *Point, err error) {
+	q *gauss.Gaussian, near *Point, err error) {
 	p, n := &l.pass, len(l.pass.Rows.Y)
 	sampled := p.From == 0 && n < l.pass.Rows.N
 	if near = l.nearest(theta); near != nil {
@@ -597,7 +597,7 @@ func (l *Learning) pointOf(look *Look, s *slopes) (*search.Point, error) {
 	return x, nil
 }
 
-func (l *Learning) State(c *save.State, n int) {
+func (l *Learning) State(c *save.Coder, n int) {
 	c.Int(&l.stage)
 	c.Check(l.stage >= 0 && l.stage < len(l.Stages), "a search is in stage %d", l.stage)
 	c.Bool(&l.begun)
@@ -616,7 +616,7 @@ func (l *Learning) State(c *save.State, n int) {
 	c.Floats(n*n, &raw)
 }
 
-func (p *Point) state(c *save.State, n, cols int) {
+func (p *Point) state(c *save.Coder, n, cols int) {
 	has := p.Theta != nil
 	c.Bool(&has)
 	if c.Reading() {
@@ -634,7 +634,7 @@ func (p *Point) state(c *save.State, n, cols int) {
 	}
 	c.Check(p.Z != nil, "a search has no inducing inputs")
 	if c.Reading() {
-		p.At, p.Look = &gauss.State{}, &Look{}
+		p.At, p.Look = &gauss.Gaussian{}, &Look{}
 	}
 	if c.Err() == nil {
 		m, _ := p.Z.Dims()
@@ -644,7 +644,7 @@ func (p *Point) state(c *save.State, n, cols int) {
 }
 
 // stateMatrix writes or reads a matrix of the given number of columns, which may be nil.
-func stateMatrix(c *save.State, x **mat.Dense, cols int) {
+func stateMatrix(c *save.Coder, x **mat.Dense, cols int) {
 	rows := 0
 	if *x != nil {
 		rows, _ = (*x).Dims()

@@ -21,8 +21,8 @@ type Look struct {
 	// Error of the ELBO due to rounding of the features. All states have the same error, so their
 	// differences are not affected.
 	Blurred float64
-	Next    gauss.State // where the natural step leads
-	Promise float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
+	Next    gauss.Gaussian // where the natural step leads
+	Promise float64        // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
 	// Proved bound on the gap: +Inf if there is none, and 0 if proofs are off.
 	Bound float64
 	gram  []float64 // F diag(−∂₂)Fᵀ, lower triangle
@@ -30,7 +30,7 @@ type Look struct {
 }
 
 // At evaluates the state q. The error is that of run, or wraps sentinel.ErrNotPosDef.
-func (p *Pass) At(q *gauss.State) (*Look, error) {
+func (p *Pass) At(q *gauss.Gaussian) (*Look, error) {
 	if err := p.run(q); err != nil {
 		return nil, err
 	}
@@ -105,14 +105,14 @@ const (
 // The pass costs at most half as much as a full one. gain = ½ΔmᵀP₊Δm is the predicted gain over
 // N(m, P₊⁻¹), whose ELBO is nearly Σ log p(y_n|η_n) − ½‖m‖² − ½log|P₊|. Under Gaussian noise all
 // blocks count, and the step is exact. The errors are those of At.
-func (p *Pass) newton(q *gauss.State) (next *gauss.State, elbo, gain float64, err error) {
+func (p *Pass) newton(q *gauss.Gaussian) (next *gauss.Gaussian, elbo, gain float64, err error) {
 	p.glance = true
 	defer func() { p.glance = false }()
 	if err := p.run(q); err != nil {
 		return nil, 0, 0, err
 	}
 	m, s := p.Z.Rank(), p.sum()
-	next = &gauss.State{Halt: p.Workers.Halt}
+	next = &gauss.Gaussian{Halt: p.Workers.Halt}
 	next.Resize(m)
 	copy(next.P, s.gram)
 	floats.Scale(float64(p.len())/float64(s.curved), next.P)
@@ -137,7 +137,7 @@ func (p *Pass) newton(q *gauss.State) (next *gauss.State, elbo, gain float64, er
 }
 
 // prove returns a bound on the gap of q, given M − I in a and the largest fᵀVf.
-func (p *Pass) prove(x *Look, q *gauss.State, a []float64, widest float64) float64 {
+func (p *Pass) prove(x *Look, q *gauss.Gaussian, a []float64, widest float64) float64 {
 	m := len(q.Mean)
 	delta := make([]float64, m) // m − F∂₁
 	floats.SubTo(delta, q.Mean, x.slope)
@@ -197,7 +197,7 @@ func (u *Inducing) jitterGap(gram, slope []float64) float64 {
 const jitterRoundings = 10
 
 // State writes or reads what a later step depends on.
-func (x *Look) State(c *save.State, m int) {
+func (x *Look) State(c *save.Coder, m int) {
 	c.Float(&x.ELBO, &x.Err, &x.Blurred, &x.Promise, &x.Bound)
 	x.Next.State(c, m)
 }

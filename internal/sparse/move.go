@@ -41,7 +41,7 @@ type MovePoint struct {
 	Z    *mat.Dense
 	ELBO float64
 	Grad []float64 // in the units of the columns
-	q    *gauss.State
+	q    *gauss.Gaussian
 }
 
 // NewMove returns a Move of the inducing values of whole that uses the rows in memory. It starts
@@ -144,7 +144,7 @@ func (m *Move) along(p *MovePoint, dir []float64, tries int) (
 }
 
 // At returns the MovePoint of z after natural steps from q. It is nil if z has no ELBO.
-func (m *Move) At(z *mat.Dense, q *gauss.State) (*MovePoint, error) {
+func (m *Move) At(z *mat.Dense, q *gauss.Gaussian) (*MovePoint, error) {
 	p := &m.pass
 	halt := p.Workers.Halt
 	v := m.whole.Again(m.whole.Kernel)
@@ -152,7 +152,7 @@ func (m *Move) At(z *mat.Dense, q *gauss.State) (*MovePoint, error) {
 	if err := halt.Err(); err != nil || p.Z == nil {
 		return nil, err
 	}
-	start := &gauss.State{}
+	start := &gauss.Gaussian{}
 	start.CopyFrom(q)
 	a := Ascent{Pass: p}
 	a.Start(start)

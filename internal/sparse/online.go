@@ -15,13 +15,13 @@ import (
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|z_n)].
 type Online struct {
 	z     *Inducing
-	q     *gauss.State
+	q     *gauss.Gaussian
 	halt  *parallel.Halt
 	block site.WeightBlock
 }
 
 // NewOnline returns what changes q, of the weights of z, until h stops.
-func NewOnline(z *Inducing, q *gauss.State, h *parallel.Halt) *Online {
+func NewOnline(z *Inducing, q *gauss.Gaussian, h *parallel.Halt) *Online {
 	o := &Online{z: z, q: q, halt: h}
 	q.Halt = h
 	o.block.Use(term.Crew{Halt: h})

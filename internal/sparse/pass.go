@@ -72,7 +72,7 @@ type Pass struct {
 	// each is called with every block, if it is set, by the worker of its lane.
 	each func(i int, l *lane)
 
-	q      *gauss.State
+	q      *gauss.Gaussian
 	prior  fma.Lower // L, of the rest
 	metric fma.Lower // LR
 	r, lr  []float64 // M×M, with zeros above the diagonals
@@ -99,7 +99,7 @@ type lane struct {
 	curve bool      // the block has a Gram matrix
 	k     []float64 // K(Z, x), M×rows, if there is an each
 	g     []float64 // G, M×rows
-	site  term.State
+	site  term.Marginals
 	c     []float64
 	b     []float64 // how far rounding may have moved c
 	w     []float64
@@ -117,7 +117,7 @@ type lane struct {
 }
 
 // reset prepares for a pass.
-func (p *Pass) reset(q *gauss.State) {
+func (p *Pass) reset(q *gauss.Gaussian) {
 	m, d := p.Z.Rank(), p.Rows.Cols
 	p.q, p.busy, p.first = q, 0, 0
 	p.noisy = p.Z.Rest != nil && p.Z.Rest.Noisy()
@@ -186,7 +186,7 @@ func (p *Pass) len() int {
 
 // run reads the rows. The error names a row without an expectation, or is the error of the crew
 // or of the source of the rows. It has no prefix.
-func (p *Pass) run(q *gauss.State) error {
+func (p *Pass) run(q *gauss.Gaussian) error {
 	p.reset(q)
 	err := p.through()
 	if err == nil {
@@ -388,7 +388,7 @@ func (p *Pass) times() float64 {
 
 // repeat multiplies the expectations in s, with their derivatives, by the number of rows that each
 // row counts for.
-func (p *Pass) repeat(s *term.State) {
+func (p *Pass) repeat(s *term.Marginals) {
 	w := p.times()
 	if w == 1 {
 		return

@@ -48,7 +48,7 @@ type slopes struct {
 
 	p     *Pass
 	terms Division // division of kernel
-	q     *gauss.State
+	q     *gauss.Gaussian
 	over  []float64 // U²V of the overfit, if there is one
 	v     []float64 // V − I, and V for terms that are represented whole
 	b     []float64
@@ -70,7 +70,7 @@ type slopeLane struct {
 	z         []float64 // M×D, of ΣA∘∂K in the inducing inputs
 	self      []float64
 	own, part []float64 // sums of a tile
-	up, down  term.State
+	up, down  term.Marginals
 	terms     term.Terms
 }
 
@@ -101,7 +101,7 @@ func newSlopes(p *Pass, space *Space, k Kernel, theta []float64, info bool) (*sl
 }
 
 // at prepares for a pass at q.
-func (s *slopes) at(q *gauss.State) {
+func (s *slopes) at(q *gauss.Gaussian) {
 	s.q, s.terms = q, s.p.Z.Again(s.kernel)
 	m, l := s.p.Z.Rank(), dense.LowerTriangle(s.p.Z.L, s.p.Z.Rank())
 	q.Halt = s.p.Workers.Halt
@@ -236,7 +236,7 @@ func (s *slopes) pullRows(a *slopeLane, p part, dst, w []float64, t *gram.Tile) 
 // likelihood adds the derivatives in free parameter f, of the likelihood.
 func (s *slopes) likelihood(a *slopeLane, l *lane, f int) {
 	q, nf := &l.site, len(s.lik)
-	for side, at := range [2]*term.State{&a.up, &a.down} {
+	for side, at := range [2]*term.Marginals{&a.up, &a.down} {
 		at.Resize(l.rows)
 		copy(at.M, q.M)
 		copy(at.V, q.V)

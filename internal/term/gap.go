@@ -55,7 +55,7 @@ type SiteChange struct {
 }
 
 // Change returns that to the targets of s.
-func (s *State) Change() SiteChange {
+func (s *Marginals) Change() SiteChange {
 	var trace, nuclear, fallen, shared, alone float64
 	least, most, mixed := 1.0, 1.0, false
 	for n, v := range s.V {
@@ -157,7 +157,7 @@ const roundedRow = 1e-9
 //
 // If |ℓ‴| ≤ |ℓ″|, the curvature changes by at most a factor e^d over a distance d. RowGap
 // computes curvatures only if this bound does not decide whether the gap is at most enough nats.
-func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, enough float64,
+func (t *Terms) RowGap(s *Marginals, elbo float64, prior, drift []float64, enough float64,
 	h *parallel.Halt) float64 {
 	if t.Lik.SelfBounded() {
 		x := t.allRowsGap(s, prior, drift, true, h)
@@ -172,7 +172,7 @@ func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, enough fl
 
 // allRowsGap returns the sums over all rows for RowGap, with curvatures that are bounded or
 // computed.
-func (t *Terms) allRowsGap(s *State, prior, drift []float64, bounded bool,
+func (t *Terms) allRowsGap(s *Marginals, prior, drift []float64, bounded bool,
 	h *parallel.Halt) (sum rowsGap) {
 	n := len(s.Tg)
 	if n <= GapRows {
@@ -200,7 +200,7 @@ type rowsGap struct {
 }
 
 // rowsGap returns the sums over the rows lo … hi−1 for RowGap.
-func (t *Terms) rowsGap(s *State, prior, drift []float64, bounded bool, lo,
+func (t *Terms) rowsGap(s *Marginals, prior, drift []float64, bounded bool, lo,
 	hi int) (x rowsGap) {
 	b := bends{bounded: bounded}
 	for ; lo < hi; lo += bentTogether {
@@ -210,7 +210,7 @@ func (t *Terms) rowsGap(s *State, prior, drift []float64, bounded bool, lo,
 }
 
 // someGap adds what rows lo … hi−1 tell RowGap, at most bentTogether of them, to x.
-func (t *Terms) someGap(x *rowsGap, s *State, prior, drift []float64, lo, hi int, b *bends) {
+func (t *Terms) someGap(x *rowsGap, s *Marginals, prior, drift []float64, lo, hi int, b *bends) {
 	b.rows, b.far = b.rows[:0], b.far[:0]
 	var offs, bents [bentTogether]float64
 	for n := lo; n < hi; n++ {
@@ -253,7 +253,7 @@ func (t *Terms) someGap(x *rowsGap, s *State, prior, drift []float64, lo, hi int
 }
 
 // gapOf returns the gap for the sums over all rows.
-func (t *Terms) gapOf(x *rowsGap, s *State, elbo float64) float64 {
+func (t *Terms) gapOf(x *rowsGap, s *Marginals, elbo float64) float64 {
 	total := x.total + x.change*x.change
 	wide := 0.5 * (x.rest + x.lines) * (x.rest + x.lines)
 	if x.lines == 0 {
@@ -273,7 +273,7 @@ type bends struct {
 	bounded   bool // curvatures are not looked at, but bounded
 
 	terms []int // scratch: a row is here once for each mean that is looked at
-	at    State
+	at    Marginals
 }
 
 // bentAt are the means at which a curvature is looked at, in units of how far it is looked for.
@@ -282,7 +282,7 @@ type bends struct {
 var bentAt = [...]float64{-1, -0.5, 0.5, 1}
 
 // changes stores in b.most what the rows of b are, at s.
-func (t *Terms) changes(b *bends, s *State) {
+func (t *Terms) changes(b *bends, s *Marginals) {
 	b.terms, b.most = b.terms[:0], dense.Resize(b.most, len(b.rows))
 	clear(b.most)
 	b.at.Resize(len(bentAt) * len(b.rows))
@@ -307,7 +307,7 @@ func (t *Terms) changes(b *bends, s *State) {
 }
 
 // curvatures stores −∂²E/∂m² of the terms that batch names, at the marginals of s, in s.Tg.
-func (t *Terms) curvatures(s *State, batch []int) {
+func (t *Terms) curvatures(s *Marginals, batch []int) {
 	each := t.Lik.Each()
 	if each == nil || t.Rule != nil {
 		for i, n := range batch {
@@ -328,7 +328,7 @@ func (t *Terms) curvatures(s *State, batch []int) {
 
 // most returns the sum of the greatest values of all terms, which are concave and are looked for
 // from the means of s.
-func (t *Terms) most(s *State) (sum float64) {
+func (t *Terms) most(s *Marginals) (sum float64) {
 	for n, m := range s.M {
 		h := func(x float64) float64 { return t.LogProb(n, m+x) }
 		best, step := h(0), 1.0

@@ -49,7 +49,7 @@ func (t *Terms) termOf(batch []int, i int) int {
 
 // expectSeveral is expectSites for terms of K > 1 latent values. All derivatives are usable,
 // because the derivatives of these likelihoods do not overflow.
-func (t *Terms) expectSeveral(s *State, batch []int, lo, hi int) {
+func (t *Terms) expectSeveral(s *Marginals, batch []int, lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
 	var shown []float64

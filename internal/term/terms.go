@@ -190,7 +190,7 @@ func (t *Terms) Expectation(n int, m, v float64) Expectation {
 }
 
 // Expectations stores Expectation of each term in batch under the marginals of s, with −D2 in Tg.
-func (t *Terms) Expectations(s *State, batch []int) {
+func (t *Terms) Expectations(s *Marginals, batch []int) {
 	n := len(s.M)
 	dense.ResizeAll(n, &s.E, &s.D1, &s.Tg, &s.bound)
 	each := t.Lik.Each()
@@ -248,7 +248,7 @@ func (t *Terms) LogProb(n int, eta float64) float64 {
 // s, which has an element for each of them. Workers share the terms, and one worker computes each
 // expectation, so the result does not depend on their number. The error wraps
 // sentinel.ErrNotFinite and names the first bad term, or is the error of the crew.
-func (t *Terms) Expect(s *State, batch []int, c Crew) error {
+func (t *Terms) Expect(s *Marginals, batch []int, c Crew) error {
 	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.M)), dense.Resize(s.far, len(s.M)),
 		dense.Resize(s.lost, len(s.M))
 	if len(s.M) >= expectShared { // a Likelihood is safe for concurrent use
@@ -289,7 +289,7 @@ type tally struct {
 }
 
 // expectAndTally computes the expectations of the terms lo … hi−1 of s, a chunk, and their tally.
-func (t *Terms) expectAndTally(s *State, batch []int, lo, hi int) {
+func (t *Terms) expectAndTally(s *Marginals, batch []int, lo, hi int) {
 	at := &s.tallies[lo/t.Chunk()]
 	if *at = t.expectSites(s, batch, lo, hi); at.unknown {
 		k := t.Latents()
@@ -298,7 +298,7 @@ func (t *Terms) expectAndTally(s *State, batch []int, lo, hi int) {
 }
 
 // tally returns the tally of elements lo … hi−1 of s.
-func (t *Terms) tally(s *State, batch []int, lo, hi int) (x tally) {
+func (t *Terms) tally(s *Marginals, batch []int, lo, hi int) (x tally) {
 	for i := lo; i < hi; i++ {
 		e, d1, tg, bound := s.E[i], s.D1[i], s.Tg[i], s.bound[i]
 		size := math.Abs(s.M[i])
@@ -319,7 +319,7 @@ func (t *Terms) tally(s *State, batch []int, lo, hi int) (x tally) {
 // Blurred returns the effect of Blur on the ELBO of s, which has expectations. variances is the
 // effect of the variances c. ½pull² ≥ ½∂₁ᵀΔK∂₁ is the effect of the latent covariance K whose
 // remainder is c. Both add up over parts of the terms.
-func (t *Terms) Blurred(s *State, batch []int) (variances, pull float64) {
+func (t *Terms) Blurred(s *Marginals, batch []int) (variances, pull float64) {
 	if t.Blur == nil {
 		return 0, 0
 	}
@@ -335,7 +335,7 @@ func (t *Terms) Blurred(s *State, batch []int) (variances, pull float64) {
 const ElboSlack = 1e-14
 
 // Overflow returns an error if a term of s has no expectation.
-func (t *Terms) Overflow(s *State, batch []int) error {
+func (t *Terms) Overflow(s *Marginals, batch []int) error {
 	for i, e := range s.E {
 		if s.lost[i] || math.IsInf(e, -1) {
 			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]),
@@ -368,7 +368,7 @@ func (t *Terms) Chunk() int {
 	return expectChunk
 }
 
-func (t *Terms) expectParallel(s *State, batch []int, c Crew) {
+func (t *Terms) expectParallel(s *Marginals, batch []int, c Crew) {
 	loop := parallel.Loop{Halt: c.Halt}
 	loop.Run(len(s.M)/t.Latents(), t.Chunk(), c.Workers, parallel.Func(func(_, lo, hi int) {
 		t.expectAndTally(s, batch, lo, hi)
@@ -383,7 +383,7 @@ type Crew struct {
 
 // expectSites takes the expectations of the terms lo … hi−1 of s. It returns their tally if it made
 // that on the way.
-func (t *Terms) expectSites(s *State, batch []int, lo, hi int) tally {
+func (t *Terms) expectSites(s *Marginals, batch []int, lo, hi int) tally {
 	if t.K > 1 {
 		t.expectSeveral(s, batch, lo, hi)
 		return tally{unknown: true}
@@ -417,7 +417,7 @@ func (t *Terms) expectSites(s *State, batch []int, lo, hi int) tally {
 // adopt turns the derivatives of the elements lo … hi−1 into targets, as expectSite does, and returns
 // their tally. If one of the derivatives is not safely usable, it does nothing and the tally is
 // unknown.
-func (t *Terms) adopt(s *State, batch []int, lo, hi int) tally {
+func (t *Terms) adopt(s *Marginals, batch []int, lo, hi int) tally {
 	unknown := tally{unknown: true}
 	if t.Weight != nil || t.Offset != nil && batch != nil {
 		return unknown
@@ -454,7 +454,7 @@ func (t *Terms) adopt(s *State, batch []int, lo, hi int) tally {
 
 // place stores the responses, means and variances of the elements lo … hi−1 of s, and Own of the
 // responses if the likelihood is a Many.
-func (t *Terms) place(s *State, batch []int, lo, hi int, own func(y float64) float64) {
+func (t *Terms) place(s *Marginals, batch []int, lo, hi int, own func(y float64) float64) {
 	gather(s.E[lo:hi], t.Y, batch, lo)
 	switch {
 	case t.Own != nil:
@@ -493,7 +493,7 @@ func gather(dst, x []float64, batch []int, lo int) {
 // expectSite stores the expectation x of term n, element i of s. If its derivatives are unusable,
 // it stores derivatives under a narrower marginal instead, which give a finite step in the right
 // direction. NaN means that there are none.
-func (t *Terms) expectSite(s *State, i, n int, x Expectation) {
+func (t *Terms) expectSite(s *Marginals, i, n int, x Expectation) {
 	m, v := s.M[i], s.V[i]
 	s.E[i], s.bound[i] = x.Value, x.Err
 	if Usable(x, v) {
@@ -534,7 +534,7 @@ func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Exp
 
 // Sane returns the target of element i of s, term n: γ and the linear coefficient around the
 // mean. If the target is absurd, Sane returns the target at the nearest mean where it is not.
-func (t *Terms) Sane(s *State, i, n int) (gamma, a float64) {
+func (t *Terms) Sane(s *Marginals, i, n int) (gamma, a float64) {
 	x, m := Expectation{D1: s.D1[i], D2: -s.Tg[i]}, s.M[i]
 	if t.K > 1 || !Absurd(x, MostNats) {
 		return s.Tg[i], s.D1[i]
@@ -547,7 +547,7 @@ func (t *Terms) Sane(s *State, i, n int) (gamma, a float64) {
 }
 
 // Absurd reports whether there is a target of s that is.
-func (s *State) Absurd() bool {
+func (s *Marginals) Absurd() bool {
 	for i, g := range s.Tg {
 		if Absurd(Expectation{D1: s.D1[i], D2: -g}, MostNats) {
 			return true
@@ -745,8 +745,8 @@ func (t *Terms) bend(n int, m, v, gamma float64) (tm, tv float64) {
 	return 0, 0
 }
 
-// State is a Gaussian in site form, with the expectations of its terms.
-type State struct {
+// Marginals is a Gaussian in site form, with the expectations of its terms.
+type Marginals struct {
 	Gamma []float64 // γ
 	A     []float64 // b − γm: the linear coefficient of the site about the mean, equal to K⁻¹m
 	M, V  []float64 // marginals
@@ -770,16 +770,16 @@ type State struct {
 	tallies []tally // scratch of Expect: the tally of each chunk
 }
 
-func (s *State) Resize(n int) {
+func (s *Marginals) Resize(n int) {
 	dense.ResizeAll(n, &s.Gamma, &s.A, &s.M, &s.V, &s.E, &s.Tg, &s.D1)
 }
 
 // Emptied returns a State with the vectors of s and nothing else.
-func (s *State) Emptied() State {
-	return State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V, E: s.E, Tg: s.Tg, D1: s.D1}
+func (s *Marginals) Emptied() Marginals {
+	return Marginals{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V, E: s.E, Tg: s.Tg, D1: s.D1}
 }
 
-func (s *State) CopyFrom(o *State) {
+func (s *Marginals) CopyFrom(o *Marginals) {
 	s.Resize(len(o.M))
 	for _, p := range [][2][]float64{{s.Gamma, o.Gamma}, {s.A, o.A}, {s.M, o.M}, {s.V, o.V},
 		{s.E, o.E}, {s.Tg, o.Tg}, {s.D1, o.D1}} {
@@ -789,7 +789,7 @@ func (s *State) CopyFrom(o *State) {
 }
 
 // CopySites copies the sites and marginals of o, without expectations.
-func (s *State) CopySites(o *State) {
+func (s *Marginals) CopySites(o *Marginals) {
 	s.Resize(len(o.M))
 	copy(s.Gamma, o.Gamma)
 	copy(s.A, o.A)
@@ -821,7 +821,7 @@ func (t *Terms) Digest(d *save.Digest) {
 }
 
 // Keep writes or reads a state of n terms with their expectations.
-func (s *State) Keep(c *save.State, n int) {
+func (s *Marginals) Keep(c *save.Coder, n int) {
 	c.Floats(n, &s.Gamma, &s.A, &s.M, &s.V, &s.E, &s.Tg, &s.D1)
 	c.Float(&s.Err)
 	c.Bool(&s.Certain, &s.Wild)
@@ -836,7 +836,7 @@ type Sought struct {
 
 // Between compares the ELBO of x with the ELBO of the mean Ka. first is the size of the
 // first-order difference, and rise the additional difference of the expectations. h is m − Ka.
-func (x *State) Between(h []float64) (first, rise float64) {
+func (x *Marginals) Between(h []float64) (first, rise float64) {
 	for i, h := range h {
 		first += (x.D1[i] - 0.5*x.A[i]) * h
 		rise += 0.5 * x.Tg[i] * h * h
@@ -846,7 +846,7 @@ func (x *State) Between(h []float64) (first, rise float64) {
 
 // PrecisionPromise returns about how many nats there are in the precisions of the sites, ¼ Σ (γ̂ −
 // γ)²v²: with the variances alone of what would be ¼ Σ_ij (γ̂ − γ)_i V_ij² (γ̂ − γ)_j.
-func (s *State) PrecisionPromise() float64 {
+func (s *Marginals) PrecisionPromise() float64 {
 	var sum float64
 	for i, v := range s.V {
 		g := (s.Tg[i] - s.Gamma[i]) * v
@@ -856,7 +856,7 @@ func (s *State) PrecisionPromise() float64 {
 }
 
 // Bare reports whether s has no sites.
-func (s *State) Bare() bool {
+func (s *Marginals) Bare() bool {
 	for i, g := range s.Gamma {
 		if g != 0 || s.A[i] != 0 {
 			return false

@@ -360,7 +360,7 @@ func (s *Steps) Fitted() *Fitted {
 }
 
 // Snapshot writes or reads all that later steps depend on.
-func (s *Steps) Snapshot(c *save.State) {
+func (s *Steps) Snapshot(c *save.Coder) {
 	k, t := s.o.K, &s.topics
 	c.Int(&s.steps)
 	c.Floats(k, &s.prior.mu, &s.sums.m, &t.sum)

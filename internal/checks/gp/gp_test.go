@@ -65,7 +65,7 @@ func TestGPInvariants(t *testing.T) {
 							prev = it.ELBO
 						}
 						g := kit.AlgOf[*site.DenseAlgebra](res.Stepper)
-						var kept term.State
+						var kept term.Marginals
 						kept.CopyFrom(&g.Cur)
 						logDet := g.LogDet
 						g.Fresh, g.Dense = false, false

@@ -467,7 +467,7 @@ func TestSiteChange(t *testing.T) {
 		n, d := 1+rng.IntN(60), 1+rng.IntN(12)
 		x := testkit.NormalMatrix(rng, n, d)
 		spread := math.Exp(rng.NormFloat64() - 1)
-		var s term.State
+		var s term.Marginals
 		s.Resize(n)
 		for i := range n {
 			s.Gamma[i] = math.Exp(rng.NormFloat64())

@@ -64,7 +64,7 @@ func TestSiteFactor(t *testing.T) {
 		v.Mul(&c, &inv)
 
 		full := append([]float64(nil), c.RawMatrix().Data...)
-		var f dense.Sites
+		var f dense.SiteFactor
 		if !f.Factor(full, n, delta) {
 			t.Fatalf("trial %d: not positive definite", trial)
 		}
@@ -124,7 +124,7 @@ func TestSiteFactorInvalid(t *testing.T) {
 	for name, delta := range map[string][]float64{
 		"too negative": {-0.6, 0}, "both": {1, -1}, "NaN": {math.NaN(), 0}, "Inf": {math.Inf(1), 0},
 	} {
-		var f dense.Sites
+		var f dense.SiteFactor
 		if f.Factor([]float64{2, 1, 1, 2}, 2, delta) {
 			t.Errorf("%s: accepted", name)
 		}
@@ -137,7 +137,7 @@ func TestStrongSites(t *testing.T) {
 	for _, s := range []float64{1e3, 1e6, 1e10, 1e14} {
 		c := []float64{1, 0, 0, 4}
 		delta := []float64{s, 2 * s}
-		var f dense.Sites
+		var f dense.SiteFactor
 		if !f.Factor(c, 2, delta) {
 			t.Fatal("not positive definite")
 		}
@@ -607,7 +607,7 @@ func TestLowRankProofs(t *testing.T) {
 	}
 	rows, rounding := s.Told()
 	prior := testkit.Must(s.Lin.Prior.State())
-	var a gauss.State
+	var a gauss.Gaussian
 	if !a.Add(prior, s.Lin.X, s.Cur.Tg, nil, &design.Work{}) {
 		t.Fatal("A is not positive definite")
 	}
