@@ -608,7 +608,7 @@ func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 // priorPosterior returns the posterior without data, which is the prior.
 func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 	if g.lin.Terms.K > 1 {
-		a, err := site.NewContrastAlgebra(&g.lin, term.Crew{})
+		a, err := site.NewSoftmaxAlgebra(&g.lin, term.Crew{})
 		if err != nil {
 			return nil, err
 		}
@@ -695,7 +695,7 @@ func (g *GLM) checkClassMemory(rows float64, n, d int) error {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w",
 			g.opt.MaxMemory, ErrParam)
 	}
-	need := rows + site.ContrastMemory(g.lin.Terms.K, n, d)
+	need := rows + site.SoftmaxMemory(g.lin.Terms.K, n, d)
 	return checkMemory(g.opt.MaxMemory, need,
 		fmt.Sprintf("a GLM of %d rows, %d weights and %d classes", n, d, g.lin.Terms.K),
 		"use fewer classes or columns, or raise GLMOptions.MaxMemory")

@@ -85,7 +85,7 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 func (g *GP) checkMemory(instead string) error {
 	n := g.Len()
 	if k := g.terms.K; k > 1 {
-		need := memory.Bytes(site.ContrastGPMatrices(k), n, n) + memory.Bytes(site.ContrastVectors,
+		need := memory.Bytes(site.SoftmaxGPMatrices(k), n, n) + memory.Bytes(site.ContrastVectors,
 			n, k)
 		return checkMemory(g.opt.MaxMemory, need,
 			fmt.Sprintf("a GP of %d rows and %d classes", n, k), instead)
@@ -290,7 +290,7 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 		}
 		s.build = func(c term.Crew) (site.Algebra,
 			error) {
-			return site.NewContrastGP(s.terms, k, c)
+			return site.NewSoftmaxGP(s.terms, k, c)
 		}
 		if err := s.start(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
 			return nil, err
@@ -454,7 +454,7 @@ func (g *GP) classPosterior(st State) (*GPPosterior, error) {
 		return nil, fmt.Errorf("pgsvi: the state, a %T, does not belong to this GP: %w",
 			st, ErrParam)
 	}
-	alg := s.alg.(*site.ContrastGP)
+	alg := s.alg.(*site.SoftmaxGP)
 	if err := alg.Refresh(); err != nil {
 		return nil, prefixed(err)
 	}

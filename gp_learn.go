@@ -188,7 +188,7 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 
 // latentCov returns the prior covariance of a GP.
 func latentCov(alg site.Algebra) []float64 {
-	if c, ok := alg.(*site.ContrastGP); ok {
+	if c, ok := alg.(*site.SoftmaxGP); ok {
 		return c.Covariance()
 	}
 	return alg.(*site.DenseAlgebra).K

@@ -152,7 +152,7 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	what := fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m)
 	if classes > 1 {
 		what = fmt.Sprintf("%s, and %d classes", what, classes)
-		need += site.ContrastMemory(classes, n, m)
+		need += site.SoftmaxMemory(classes, n, m)
 	}
 	full := checkMemory(opt.MaxMemory, need, what,
 		"use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")

@@ -583,9 +583,9 @@ func manyOf(l Likelihood) *term.Many {
 // softmaxTol times the number of classes is the accuracy of expectations of Softmax.
 const softmaxTol = 1e-11
 
-// ExpectSeveral implements term.Several. It treats two classes as a logit of the difference of the
+// ExpectSoftmax implements term.Softmax. It treats two classes as a logit of the difference of the
 // scores, which gives small relative errors also in the tails, and one curvature for both classes.
-func (l *siteView) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, bound float64) {
+func (l *siteView) ExpectSoftmax(y, tol float64, m, v, d1, d2 []float64) (value, bound float64) {
 	if len(m) == 2 {
 		c := int(y)
 		f, _, p, _, h := softplusBoth(m[c]-m[1-c], v[0]+v[1])
@@ -601,7 +601,7 @@ func (l *siteView) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value,
 	return m[c] - lse, bound + 8*special.Eps*(math.Abs(m[c])+math.Abs(lse))
 }
 
-// Curvature implements term.Several.
+// Curvature implements term.Softmax.
 func (l *siteView) Curvature(m, v, h []float64) {
 	k := len(m)
 	if k == 2 {
@@ -617,7 +617,7 @@ func (l *siteView) Curvature(m, v, h []float64) {
 	}
 }
 
-var _ term.Several = (*siteView)(nil)
+var _ term.Softmax = (*siteView)(nil)
 
 // estimateMany is the exact estimate for terms with several latent values.
 func estimateMany(t *term.Terms, x *term.Estimates, batch []int) error {
@@ -626,7 +626,7 @@ func estimateMany(t *term.Terms, x *term.Estimates, batch []int) error {
 	for i := 0; i < len(x.M)/k; i++ {
 		n, lo, hi := dense.Index(batch, i), i*k, (i+1)*k
 		clear(x.E[lo:hi])
-		x.E[lo], _, scratch = t.ExpectSeveral(n, 0, x.M[lo:hi], x.V[lo:hi], x.D1[lo:hi],
+		x.E[lo], _, scratch = t.ExpectSoftmax(n, 0, x.M[lo:hi], x.V[lo:hi], x.D1[lo:hi],
 			x.D2[lo:hi], scratch)
 		if math.IsNaN(x.E[lo]) {
 			return fmt.Errorf("%s: %w", t.Explain(n, x.M[lo], x.V[lo]), ErrNotFinite)

@@ -281,7 +281,7 @@ func TestClassesTwoTails(t *testing.T) {
 	var d1, d2 [2]float64
 	for _, m := range []float64{-700, -40, 0, 3, 40, 300} {
 		for _, v := range []float64{0, 1, 50, 1e6} {
-			value, bound := l.ExpectSeveral(0, 1e-4, []float64{m, 0.5}, []float64{v, v / 3}, d1[:],
+			value, bound := l.ExpectSoftmax(0, 1e-4, []float64{m, 0.5}, []float64{v, v / 3}, d1[:],
 				d2[:])
 			e := BernoulliLogit{}.ExpectLogProb(1, m-0.5, v+v/3)
 			if value != e.Value || bound != e.Err || d1[0] != e.D1 || d1[1] != -e.D1 ||

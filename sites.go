@@ -450,7 +450,7 @@ type linearOptions struct {
 func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence,
 	o linearOptions) (Stepper, error) {
 	if l.Terms.K > 1 {
-		return newContrastStepper(ctx, l, env, d, o)
+		return newSoftmaxStepper(ctx, l, env, d, o)
 	}
 	if !isKL(d) {
 		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance &&
@@ -675,9 +675,9 @@ func algebraName(a site.Algebra) string {
 		return "weights"
 	case *site.SpanAlgebra:
 		return "span"
-	case *site.ContrastAlgebra:
+	case *site.SoftmaxAlgebra:
 		return "contrasts"
-	case *site.ContrastGP:
+	case *site.SoftmaxGP:
 		return "contrasts of functions"
 	}
 	return "factored"
@@ -710,8 +710,8 @@ func weightsOf(q Dist) ([]float64, gauss.Cov, error) {
 	return g.Mean(nil), &gauss.Full{S: s}, nil
 }
 
-// newContrastStepper returns a Stepper of l, which has K latent values per term, at its prior.
-func newContrastStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence,
+// newSoftmaxStepper returns a Stepper of l, which has K latent values per term, at its prior.
+func newSoftmaxStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence,
 	o linearOptions) (Stepper, error) {
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: %s has no step with %s; use KL: %w", spell(d),
@@ -724,7 +724,7 @@ func newContrastStepper(ctx context.Context, l *site.LinearModel, env *Env, d Di
 	s.identify = l.Digest
 	own := *l
 	own.Terms = s.terms
-	s.build = func(c term.Crew) (site.Algebra, error) { return site.NewContrastAlgebra(&own, c) }
+	s.build = func(c term.Crew) (site.Algebra, error) { return site.NewSoftmaxAlgebra(&own, c) }
 	return s.started(ctx, env)
 }
 

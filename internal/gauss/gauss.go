@@ -755,7 +755,7 @@ func (s *Gaussian) Rounding() float64 {
 	return epsilonDouble / p * float64(len(s.Mean))
 }
 
-// Resolution bounds the error of log|P|, in nats, for a State in float64. It is 0 with twice the
+// Resolution bounds the error of log|P|, in nats, in float64. It is 0 with twice the
 // digits.
 func (s *Gaussian) Resolution() float64 {
 	if s.Double {

@@ -138,7 +138,7 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 	if !slopes {
 		most = math.Inf(-1)
 	}
-	s, err := site.NewContrastAlgebra(lin, l.workers)
+	s, err := site.NewSoftmaxAlgebra(lin, l.workers)
 	return l.point(&s.BaseAlgebra, err, theta, slack, most, 1, func(x *search.Point) error {
 		return l.slopes(x, s, lin)
 	})
@@ -151,7 +151,7 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 //
 // It stores the information of the means, 2 Σ_c μ_cᵀE_b(Λ_c − Λ_cV_cΛ_c)E_dμ_c for blocks b and
 // d.
-func (l *Classes) slopes(x *search.Point, s *site.ContrastAlgebra, lin *site.LinearModel) error {
+func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.LinearModel) error {
 	mean, cov, err := s.Weights()
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func (l *ClassesGP) Evaluate(theta []float64, slack, most float64, slopes bool) 
 	if !slopes {
 		most = math.Inf(-1)
 	}
-	s, err := site.NewContrastGP(terms, l.cov, l.workers)
+	s, err := site.NewSoftmaxGP(terms, l.cov, l.workers)
 	// factors, inverses and covariances of the classes and of their sum
 	work := 3 * float64(l.k+1)
 	return l.point(&s.BaseAlgebra, err, theta, slack, most, work, func(x *search.Point) error {
@@ -63,10 +63,10 @@ func (l *ClassesGP) Evaluate(theta []float64, slack, most float64, slopes bool) 
 	})
 }
 
-// slopes stores the gradient of site.ContrastGP.Slopes in x, and the information of the means,
+// slopes stores the gradient of site.SoftmaxGP.Slopes in x, and the information of the means,
 //
 //	½Σ_c U_cᵀW_cU_c,   U_c = ∂C a_c,   W_c = (C + Γ_c⁻¹)⁻¹.
-func (l *ClassesGP) slopes(x *search.Point, s *site.ContrastGP) error {
+func (l *ClassesGP) slopes(x *search.Point, s *site.SoftmaxGP) error {
 	n, nf := l.n, len(l.space.Coords)
 	l.w = dense.Resize(l.w, n*n)
 	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)

@@ -28,9 +28,9 @@ func (l *memory) Begin(alg site.Algebra) {
 	switch alg := alg.(type) {
 	case *site.WeightAlgebra:
 		alg.StartAt(s.gamma, s.a, s.m)
-	case *site.ContrastAlgebra:
+	case *site.SoftmaxAlgebra:
 		alg.StartAt(s.gamma, s.a, s.m)
-	case *site.ContrastGP:
+	case *site.SoftmaxGP:
 		alg.StartAt(s.gamma, s.a, s.m)
 	case *site.DenseAlgebra:
 		alg.Start(s.gamma, s.a)

@@ -466,7 +466,7 @@ func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 				by := cov[at+j] / x
 				v[j] = math.Max(0, c.v[at+j]+by*by*(q.v[j]-x))
 			}
-			_, _, scratch = c.terms.ExpectSeveral(i, answerTol, m, v, d1, d2, scratch)
+			_, _, scratch = c.terms.ExpectSoftmax(i, answerTol, m, v, d1, d2, scratch)
 			for j := range bend {
 				bend[j] = floats.Dot(h[j*k:(j+1)*k], shift[at:at+k])
 			}

@@ -7,7 +7,7 @@
 //	crc64 9a0c74e3b1d5f286
 //
 // The first line has the kind, its version, and the number of bytes of the body. The body is
-// JSON, in which numbers round-trip to the last bit, or the bytes of a State for a run that has
+// JSON, in which numbers round-trip to the last bit, or the bytes of a Coder for a run that has
 // not ended.
 //
 // Registry saves values of interface types, such as kernels, by name. State writes and reads a

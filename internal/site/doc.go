@@ -48,9 +48,9 @@
 //
 // There are two such bases, and both are contrast mean fields: contrast for linear models, and
 // contrastGP for functions. The first step of a linear model goes to the sites at the mode of the
-// means, which L-BFGS finds without covariances (contrast_start.go). Expectations are coarse far
-// from the optimum (coarse.go), and a proof waits until the gap is small (contrast_proof.go). If
-// two classes are stuck, the logit of their difference is solved instead (contrast_two.go).
+// means, which L-BFGS finds without covariances (softmax_start.go). Expectations are coarse far
+// from the optimum (coarse.go), and a proof waits until the gap is small (softmax_proof.go). If
+// two classes are stuck, the logit of their difference is solved instead (softmax_two.go).
 //
 // # Steps
 //

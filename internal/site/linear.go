@@ -16,7 +16,7 @@ import (
 
 // This file declares the linear model, computes its Gram matrix, and chooses the algebra for models
 // with at least as many weights as rows. GLM and SparseGP of the root package build one LinearModel
-// each, and softmax models of two classes another (contrast_two.go). A low-rank fit compares itself
+// each, and softmax models of two classes another (softmax_two.go). A low-rank fit compares itself
 // with the result of Best.
 
 // LinearModel is a model of linear predictors η_n = o_n + x_nᵀw with the prior N(μ0, Λ0⁻¹) of the

@@ -16,8 +16,8 @@ import (
 )
 
 // This file holds BaseAlgebra, the Algebra that all bases share: steps of all terms, steps with a given
-// β, evaluations, saving and resuming. DenseAlgebra, WeightAlgebra, ContrastAlgebra and
-// ContrastGP embed it. It delegates steps of all terms to the Problem Batch. The file ends with
+// β, evaluations, saving and resuming. DenseAlgebra, WeightAlgebra, SoftmaxAlgebra and
+// SoftmaxGP embed it. It delegates steps of all terms to the Problem Batch. The file ends with
 // moveProof, the proof for any exact base, and with the sampler of block steps.
 
 // BaseAlgebra is the Algebra of any Base. The approximation q is the prior times a site for every term,

@@ -31,7 +31,7 @@ const (
 	naturalRate = 0.01
 	leastRate   = 1e-4
 	hopeful     = 3 // a pass computes derivatives if its expected predicted gain is below this times the slack
-	learnForm   = 4 // version of the State of a search
+	learnForm   = 4 // version of the saved state of a search
 	// nats for each row that a row counts for below the best q at which the average information is
 	// good: it is that of F∂₁ = m
 	infoSlack  = 1e-2

@@ -17,7 +17,7 @@ import (
 //
 //	w_n log p(y_n | o_n + η_n + ε_n),   ε_n ~ N(0, c_n).
 //
-// or of K latent values each, which see η_n1, …, η_nK (see several.go).
+// or of K latent values each, which see η_n1, …, η_nK (see softmax.go).
 //
 // It is the only place where a Likelihood meets its responses: every model with sites creates its
 // terms with New, and every step and evaluation calls Expect or an estimator. A mini-batch or
@@ -33,7 +33,7 @@ type Terms struct {
 	Row    []int     // the caller's number of each term; nil means first + n
 	First  int
 	// K is the number of latent values of a term; 0 means 1. If K > 1, Offset has N·K elements,
-	// Y, Weight and Extra have N, and Lik is a Several.
+	// Y, Weight and Extra have N, and Lik is a Softmax.
 	K int
 
 	// Rule replaces Lik.Expect in a run. check requests a test of its accuracy. Nil means
@@ -385,7 +385,7 @@ type Crew struct {
 // that on the way.
 func (t *Terms) expectSites(s *Marginals, batch []int, lo, hi int) tally {
 	if t.K > 1 {
-		t.expectSeveral(s, batch, lo, hi)
+		t.expectSoftmax(s, batch, lo, hi)
 		return tally{unknown: true}
 	}
 	i := lo
@@ -761,7 +761,7 @@ type Marginals struct {
 	// the distance.
 	Wild bool
 
-	Tol float64 // accuracy of Expect for a Several; 0 is the best useful accuracy
+	Tol float64 // accuracy of Expect for a Softmax; 0 is the best useful accuracy
 
 	bound []float64 // scratch of expect: on the error of each e,
 	far   []bool    // whether tg and d1 belong to a narrower marginal
@@ -774,7 +774,7 @@ func (s *Marginals) Resize(n int) {
 	dense.ResizeAll(n, &s.Gamma, &s.A, &s.M, &s.V, &s.E, &s.Tg, &s.D1)
 }
 
-// Emptied returns a State with the vectors of s and nothing else.
+// Emptied returns Marginals with the vectors of s and nothing else.
 func (s *Marginals) Emptied() Marginals {
 	return Marginals{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V, E: s.E, Tg: s.Tg, D1: s.D1}
 }

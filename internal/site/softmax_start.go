@@ -28,7 +28,7 @@ const (
 // mode implements moder by L-BFGS. It finds the argmin of ½ Σ_c w_cᵀΛw_c − Σ log p(y_n|Xw). Its
 // coordinates are u_c = Lᵀw_c with LLᵀ = Λ + ½XᵀX, which is an upper bound on the Hessian of a
 // class (Böhning, 1992).
-func (a *contrast) mode(s *term.Marginals, expect func(s *term.Marginals) bool) {
+func (a *softmaxBase) mode(s *term.Marginals, expect func(s *term.Marginals) bool) {
 	d, k := a.x.Cols, a.k
 	l, half, w := make([]float64, d*d), make([]float64, a.x.Rows), make([]float64, k*d)
 	for i := range half {
@@ -99,4 +99,4 @@ func (a *contrast) mode(s *term.Marginals, expect func(s *term.Marginals) bool) 
 	look(grad, u)
 }
 
-var _ moder = (*contrast)(nil)
+var _ moder = (*softmaxBase)(nil)

@@ -34,7 +34,7 @@ const (
 
 // newton stores the change of log γ in step.y, and returns its predicted gain in nats. It returns
 // false if there is no such step.
-func (a *contrastGP) newton(s *term.Marginals) (promise float64, ok bool) {
+func (a *softmaxGPBase) newton(s *term.Marginals) (promise float64, ok bool) {
 	w, size := &a.step, a.n*a.k
 	dense.ResizeAll(size, &w.gamma, &w.slope, &w.scale, &w.r, &w.z, &w.p, &w.q, &w.x, &w.y)
 	if !a.curvatures(s) {
@@ -82,7 +82,7 @@ func (a *contrastGP) newton(s *term.Marginals) (promise float64, ok bool) {
 }
 
 // curvatures computes the matrices of the current state, and the gradient.
-func (a *contrastGP) curvatures(s *term.Marginals) bool {
+func (a *softmaxGPBase) curvatures(s *term.Marginals) bool {
 	n, k, t, w := a.n, a.k, &a.cur, &a.step
 	dense.ResizeAll(n*n, &w.common)
 	w.own = dense.Resize(w.own, k*n*n)
@@ -131,7 +131,7 @@ func (a *contrastGP) curvatures(s *term.Marginals) bool {
 }
 
 // curved stores the product of the curvature in log γ with p in q.
-func (a *contrastGP) curved(q, p []float64) {
+func (a *softmaxGPBase) curved(q, p []float64) {
 	n, w := a.n, &a.step
 	sum := a.col
 	clear(sum)

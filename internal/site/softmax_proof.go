@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file proves gap bounds for linear softmax models. A contrast mean field (contrast.go) has
+// This file proves gap bounds for linear softmax models. A contrast mean field (softmax.go) has
 // no proof of its own optimum, because its best P is not known to be the only one. But it is a
 // Gaussian of the contrasts, and for a Gaussian of any covariance V the expectations are convex
 // in the mean and in B, where V′ = LB²Lᵀ and LLᵀ = V. With the curvature of a term, H = E[diag π
@@ -55,9 +55,9 @@ const (
 	curvatureSafe = 10
 )
 
-// contrastProofSize returns how many numbers the proof of K classes of d weights keeps, apart
+// softmaxProofSize returns how many numbers the proof of K classes of d weights keeps, apart
 // from a few numbers per row.
-func contrastProofSize(k, d int) float64 {
+func softmaxProofSize(k, d int) float64 {
 	kd, pairs := float64(k)*float64(d), float64(k)*float64(k+1)/2
 	if kd > contrastProofMost {
 		return 0
@@ -66,7 +66,7 @@ func contrastProofSize(k, d int) float64 {
 }
 
 // prove implements prover.
-func (a *contrast) prove(within float64) (Proof, error) {
+func (a *softmaxBase) prove(within float64) (Proof, error) {
 	p, s := Proof{made: true, bound: math.Inf(1)}, a.of
 	if !s.Batched || !a.moved {
 		return p, nil
@@ -98,7 +98,7 @@ func (a *contrast) prove(within float64) (Proof, error) {
 
 // settle returns the gap. If the gap may meet a goal, and the first time, Newton's steps compute
 // the gain that the precisions still have.
-func (a *contrast) settle(within float64) (gap float64) {
+func (a *softmaxBase) settle(within float64) (gap float64) {
 	a.sure = 0
 	gap = a.decrement()
 	most, first := max(within, contrastGoal, a.check), a.check == contrastProof
@@ -114,7 +114,7 @@ func (a *contrast) settle(within float64) (gap float64) {
 
 // loss returns the parts of the bound of the current state that belong to the mean and to the
 // covariance.
-func (a *contrast) loss() (mean, rest float64, ok bool) {
+func (a *softmaxBase) loss() (mean, rest float64, ok bool) {
 	d, k, s := a.x.Cols, a.k, &a.of.Batch.Cur
 	kd := k * d
 	m, diag := make([]float64, kd*kd), make([]float64, len(s.V))
@@ -168,7 +168,7 @@ func (a *contrast) loss() (mean, rest float64, ok bool) {
 // curvature adds ΣX_nᵀH_nX_n to the lower triangle of m, and stores the diagonals of the H in
 // diag. It returns the weights of the rows, and a bound on the error of a derivative of a row of
 // weight 1.
-func (a *contrast) curvature(m, diag []float64) (weights []float64, off float64, ok bool) {
+func (a *softmaxBase) curvature(m, diag []float64) (weights []float64, off float64, ok bool) {
 	d, k, n, s, t := a.x.Cols, a.k, a.x.Rows, &a.of.Batch.Cur, a.of.Terms
 	kd, pairs := k*d, k*(k+1)/2
 	rows := min(n, contrastProofRows)

@@ -8,11 +8,11 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// contrastNewton takes Newton's steps of the P_c of a contrast mean field (contrast.go) for given
-// A_c, inside a radius (Steihaug, 1983). The cheaper rounds of contrast.go converge slowly if a
+// softmaxNewton takes Newton's steps of the P_c of a contrast mean field (softmax.go) for given
+// A_c, inside a radius (Steihaug, 1983). The cheaper rounds of softmax.go converge slowly if a
 // class counts only in some directions, and the size of a round is then no measure of the
 // distance to the solution. Newton's steps follow the rounds in that case (polish), and settle
-// uses them to check the precisions (contrast_proof.go). With R = (ΣP)⁻¹ the negative ELBO has
+// uses them to check the precisions (softmax_proof.go). With R = (ΣP)⁻¹ the negative ELBO has
 // the gradient ½ρ_c in P_c⁻¹ and, for a change of P_c⁻¹ by −P_c⁻¹X_cP_c⁻¹, the curvature ½(1 −
 // J):
 //
@@ -20,7 +20,7 @@ import (
 //
 // All matrices are in units of P_c = L_cL_cᵀ, which make J symmetric. P_c⁻¹ becomes L_c⁻ᵀ(1 −
 // X_c)L_c⁻¹.
-type contrastNewton struct {
+type softmaxNewton struct {
 	l, b, u  []float64 // L_c, L_cᵀRL_c and RL_c
 	r, p     []float64 // residual and direction of the solver; z and next hold the rest
 	last     []float64 // P before the step
@@ -53,7 +53,7 @@ const (
 // descend takes such steps from the current p, for the A_c in grams, until a step predicts a gain
 // of at most tol nats or the work is used up. It returns the gain in nats plus the predicted gain
 // of the last step. It returns +Inf if a matrix is not positive definite.
-func (a *contrast) descend(tol float64) (gain float64) {
+func (a *softmaxBase) descend(tol float64) (gain float64) {
 	w := &a.newton
 	w.last = dense.Resize(w.last, len(a.p))
 	value, radius := a.divergence(), float64(descentRadius)
@@ -99,7 +99,7 @@ func descentLimit(k, d int) int {
 // returns the gain, as descend does. The steps alone do not find every valley: at a saddle
 // between classes that are alike the gradient has no part in the flat direction, so they never
 // meet it.
-func (a *contrast) search(tol float64) float64 {
+func (a *softmaxBase) search(tol float64) float64 {
 	value := a.divergence()
 	gain := a.descend(tol)
 	if a.newton.flattest > contrastFlat && !a.flat(a.p) {
@@ -123,7 +123,7 @@ func (a *contrast) search(tol float64) float64 {
 // + qqᵀ. The function computes its least eigenvalue for the two greatest shares. It tries one
 // direction per class, in which the share of that class is about the greatest. Two classes share
 // every direction equally, and their solution is known.
-func (a *contrast) flat(p []float64) bool {
+func (a *softmaxBase) flat(p []float64) bool {
 	d, k := a.x.Cols, a.k
 	if k == 2 {
 		return false
@@ -164,7 +164,7 @@ func (a *contrast) flat(p []float64) bool {
 // widest approximates the direction u in which p has the greatest part of ΣP, by power iterations
 // from the best column. The diagonal of ΣP is diag, and its factor is in sum. The scratch pu is as
 // long as u.
-func (a *contrast) widest(u, pu, p, diag []float64) {
+func (a *softmaxBase) widest(u, pu, p, diag []float64) {
 	at, most := 0, 0.0
 	for j, s := range diag {
 		if q := p[j*(len(u)+1)] / s; q > most {
@@ -198,7 +198,7 @@ const (
 )
 
 // whiten computes the units L_c of p, and the gradient ρ in these units in r.
-func (a *contrast) whiten() bool {
+func (a *softmaxBase) whiten() bool {
 	d, k, w := a.x.Cols, a.k, &a.newton
 	dense.ResizeAll(len(a.p), &w.l, &w.b, &w.u, &w.r, &w.p)
 	clear(a.sum)
@@ -209,7 +209,7 @@ func (a *contrast) whiten() bool {
 		return false
 	}
 	sum, of := dense.LowerTriangle(a.sum, d), dense.General
-	return a.each(func(c int, _ *contrastWork) bool {
+	return a.each(func(c int, _ *softmaxWork) bool {
 		l, b, u, r := a.class(w.l, c), a.class(w.b, c), a.class(w.u, c), a.class(w.r, c)
 		copy(l, a.class(a.p, c))
 		if !dense.Cholesky(l, d) {
@@ -237,7 +237,7 @@ func (a *contrast) whiten() bool {
 
 // newtonStep stores the step X of norm at most radius in z, and returns its predicted gain in
 // nats and its norm.
-func (a *contrast) newtonStep(radius float64) (promise, size float64) {
+func (a *softmaxBase) newtonStep(radius float64) (promise, size float64) {
 	w, x, q := &a.newton, a.z, a.next
 	clear(x)
 	w.flattest = 1
@@ -272,9 +272,9 @@ func (a *contrast) newtonStep(radius float64) (promise, size float64) {
 }
 
 // curve stores (1 − J)x in q.
-func (a *contrast) curve(q, x []float64) bool {
+func (a *softmaxBase) curve(q, x []float64) bool {
 	d, w, of := a.x.Cols, &a.newton, dense.General
-	if !a.each(func(c int, s *contrastWork) bool {
+	if !a.each(func(c int, s *softmaxWork) bool {
 		l, half := of(a.class(w.l, c), d, d), of(s.half, d, d)
 		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, l, of(a.class(x, c), d, d), 0, half)
 		dense.Gemm(blas.NoTrans, blas.Trans, 1, half, l, 0, of(a.class(q, c), d, d))
@@ -286,7 +286,7 @@ func (a *contrast) curve(q, x []float64) bool {
 	for c := range a.k {
 		floats.Add(a.sum, a.class(q, c))
 	}
-	return a.each(func(c int, s *contrastWork) bool {
+	return a.each(func(c int, s *softmaxWork) bool {
 		to, u, half := a.class(q, c), of(a.class(w.u, c), d, d), of(s.half, d, d)
 		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, of(a.class(x, c), d, d),
 			of(a.class(w.b, c), d, d), 0, half)
@@ -303,7 +303,7 @@ func (a *contrast) curve(q, x []float64) bool {
 }
 
 // retract replaces p by p after the step X: (L⁻ᵀ(1 − X)L⁻¹)⁻¹.
-func (a *contrast) retract(c int, s *contrastWork) bool {
+func (a *softmaxBase) retract(c int, s *softmaxWork) bool {
 	d, x, of := a.x.Cols, a.class(a.z, c), dense.General
 	for i := range d {
 		for j := range i + 1 {
@@ -328,10 +328,10 @@ func (a *contrast) retract(c int, s *contrastWork) bool {
 
 // precisions returns the gain, in nats, of the best P for the targets over the P of the current
 // state.
-func (a *contrast) precisions(tol float64) float64 {
+func (a *softmaxBase) precisions(tol float64) float64 {
 	d, s := a.x.Cols, &a.of.Batch.Cur
 	copy(a.p, a.cur.p)
-	if !a.each(func(c int, w *contrastWork) bool {
+	if !a.each(func(c int, w *softmaxWork) bool {
 		g := a.class(a.grams, c)
 		clear(g)
 		a.x.AddGram(g, classOf(w.col, s.Tg, c), nil, &w.Work)

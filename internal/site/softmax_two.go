@@ -11,7 +11,7 @@ import (
 // the logit of the difference z = η_1 − η_0, with half of the prior precision. Some kinds of
 // steps need one latent value and cannot be taken in two scores. Weights of rows that differ by
 // factors of 10⁸, or columns under a wide prior, therefore leave the scores far from the optimum.
-// ContrastAlgebra.Ascend solves the logit and returns to the scores.
+// SoftmaxAlgebra.Ascend solves the logit and returns to the scores.
 
 const (
 	logitPasses = 8    // passes between two attempts while steps are slow
@@ -19,12 +19,12 @@ const (
 )
 
 // difference is the likelihood of z for a term.Several of two latent values.
-type difference struct{ term.Several }
+type difference struct{ term.Softmax }
 
 // Expect implements term.Likelihood.
 func (l difference) Expect(y, m, v float64) term.Expectation {
 	var d1, d2 [2]float64
-	value, err := l.ExpectSeveral(y, 0, []float64{-m / 2, m / 2}, []float64{v / 2, v / 2}, d1[:],
+	value, err := l.ExpectSoftmax(y, 0, []float64{-m / 2, m / 2}, []float64{v / 2, v / 2}, d1[:],
 		d2[:])
 	return term.Expectation{Value: value, D1: 0.5 * (d1[1] - d1[0]), D2: d2[1], Err: err}
 }
@@ -34,7 +34,7 @@ func (l difference) LogProb(y, eta float64) float64 { return l.Expect(y, eta, 0)
 
 // Ascend implements Algebra. With two classes it tries the solution of the logit if the last step
 // gained almost nothing of its predicted gain, or if steps are slow.
-func (s *ContrastAlgebra) Ascend() (passes int, err error) {
+func (s *SoftmaxAlgebra) Ascend() (passes int, err error) {
 	a, t := s.mover, s.Terms
 	if a.k != 2 || a.gauge != nil || t.Extra != nil || t.Blur != nil {
 		return s.BaseAlgebra.Ascend()
@@ -58,12 +58,12 @@ func (s *ContrastAlgebra) Ascend() (passes int, err error) {
 
 // logit moves to the sites of the best logit and returns true if that raises the ELBO. Otherwise
 // the state is unchanged, and also after an error, which comes from the crew.
-func (s *ContrastAlgebra) logit() (passes int, ok bool, err error) {
+func (s *SoftmaxAlgebra) logit() (passes int, ok bool, err error) {
 	a, t := s.mover, s.Terms
 	d := a.x.Cols
 	l := &LinearModel{X: a.x, Names: make([]string, d),
 		Prior: gauss.Prior{Mean: make([]float64, d), Prec: make([]float64, d)},
-		Terms: &term.Terms{Lik: difference{t.Lik.(term.Several)}, Y: t.Y, Weight: t.Weight,
+		Terms: &term.Terms{Lik: difference{t.Lik.(term.Softmax)}, Y: t.Y, Weight: t.Weight,
 			Row: t.Row, First: t.First}}
 	for j := range d {
 		l.Prior.Prec[j] = 0.5 * a.prec[j]

@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file finds the next means of a contrast mean field (contrast.go). The curvature of a term
+// This file finds the next means of a contrast mean field (softmax.go). The curvature of a term
 // of K scores is about diag δ − δδᵀ/Σδ, but the sites have only its diagonal, γ_c = δ_c −
 // δ_c²/Σδ. A softmax has that curvature at a point, with δ = π. Problem.Stride calls aim (see
 // aimer in base.go); contrastGP uses coupling in its own aim.
@@ -128,17 +128,17 @@ const (
 	aimReduction = 1e-3
 )
 
-// contrastAim is the workspace of aim.
-type contrastAim struct {
+// softmaxAim is the workspace of aim.
+type softmaxAim struct {
 	h                            coupling
 	r, step, dir, hdir, pre, eta []float64
 	promise                      float64 // predicted gain of the step, in nats
-	contrastReach
-	before contrastReach // the bound before the last aim
+	softmaxReach
+	before softmaxReach // the bound before the last aim
 }
 
-// contrastReach bounds the steps of the means.
-type contrastReach struct {
+// softmaxReach bounds the steps of the means.
+type softmaxReach struct {
 	length  float64 // ‖step‖ in the norm of the preconditioner
 	reach   float64 // the greatest length; 0 is any
 	shorter bool    // shorten has set the reach of the next step
@@ -146,8 +146,8 @@ type contrastReach struct {
 
 // save writes or reads the bound from which the next aim starts. If the state has an aim, that is
 // the bound before the aim, because the aim is computed again after reading.
-func (t *contrastAim) save(c *save.Coder, aimed bool) {
-	r := &t.contrastReach
+func (t *softmaxAim) save(c *save.Coder, aimed bool) {
+	r := &t.softmaxReach
 	if aimed && !c.Reading() {
 		r = &t.before
 	}
@@ -168,7 +168,7 @@ const (
 )
 
 // shorten implements reacher.
-func (a *contrast) shorten(p *Problem) bool {
+func (a *softmaxBase) shorten(p *Problem) bool {
 	t := &a.aims
 	if !(p.t*t.length > reachLeast) {
 		return false
@@ -181,8 +181,8 @@ func (a *contrast) shorten(p *Problem) bool {
 //
 //	argmin_w ½ Σ_c w_cᵀΛw_c + ½(Xw)ᵀH(Xw) − (α̂ − a)ᵀXw,   H = diag δ − δδᵀ/Σδ,
 //
-// by conjugate gradients. The preconditioner is the system that moves solve (contrastState).
-func (a *contrast) aim(dst, step, _ []float64, s *term.Marginals) bool {
+// by conjugate gradients. The preconditioner is the system that moves solve (softmaxState).
+func (a *softmaxBase) aim(dst, step, _ []float64, s *term.Marginals) bool {
 	if !a.moved {
 		return false
 	}
@@ -195,7 +195,7 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.Marginals) bool {
 	floats.SubTo(t.eta, s.D1, s.A)
 	a.gather(t.r, t.eta)
 	clear(t.step)
-	t.before = t.contrastReach
+	t.before = t.softmaxReach
 	switch p := &a.of.Batch; {
 	case t.shorter:
 	case p.t < reachShort:

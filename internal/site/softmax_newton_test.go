@@ -14,8 +14,8 @@ import (
 
 // precisionsOf returns a contrast with random A_c: I/10, plus up to 1e4 in some directions, most
 // of them different for each class.
-func precisionsOf(rng *rand.Rand, k, d int) *contrast {
-	a := newContrast(classProblem(rng, 1, d, k))
+func precisionsOf(rng *rand.Rand, k, d int) *softmaxBase {
+	a := newSoftmaxBase(classProblem(rng, 1, d, k))
 	dense.ResizeAll(k*d*d, &a.grams, &a.p, &a.next, &a.z, &a.try.p)
 	dense.ResizeAll(k*d*(d+1)/2, &a.w, &a.mixed)
 	dense.ResizeAll(d*d, &a.sum)
@@ -187,7 +187,7 @@ func TestContrastGPPromise(t *testing.T) {
 				c[i*n+j] = 400 * math.Exp(-math.Abs(float64(i-j)))
 			}
 		}
-		s, err := NewContrastGP(&term.Terms{Y: y, Lik: softmax{}, K: k}, c, term.Crew{})
+		s, err := NewSoftmaxGP(&term.Terms{Y: y, Lik: softmax{}, K: k}, c, term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}

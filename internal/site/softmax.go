@@ -17,16 +17,16 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file fits linear softmax models. contrast is their base, and ContrastAlgebra their
+// This file fits linear softmax models. softmaxBase is their base, and SoftmaxAlgebra their
 // Algebra; the softmax GLMs of the root package and of package learn use it. The other files
 // contrast_*.go hold the aim of the means, Newton's steps of the precisions, the first step, the
-// proof, the estimate of slow runs and the case of two classes. Read the comment of contrast
+// proof, the estimate of slow runs and the case of two classes. Read the comment of softmaxBase
 // first.
 
-// contrast is the base of a linear softmax model of K scores, in which only differences of scores
+// softmaxBase is the base of a linear softmax model of K scores, in which only differences of scores
 // count: η_nc = x_nᵀw_c, with independent weights w_c ~ N(μ_c, P_c⁻¹), Σ_c μ_c = 0, and the prior
 // N(0, Λ⁻¹) of each. The KL divergence counts only contrasts, the differences of the weights
-// between classes (contrast mean field):
+// between classes (softmaxBase mean field):
 //
 //	2 KL = (1 − 1/K) Σ_c tr ΛP_c⁻¹ + Σ_c μ_cᵀΛμ_c − (K − 1)D
 //	       + Σ_c log|P_c| − log|Σ_c P_c| − (K − 1) log|Λ| + D log K.
@@ -41,7 +41,7 @@ import (
 // Classes may have different Λ_c. The prior of the contrasts is then the prior of all weights
 // with a shift of all classes integrated out: (1 − 1/K)Λ becomes Λ_c − Λ_c²(ΣΛ)⁻¹, (K − 1) log|Λ|
 // − D log K becomes Σ log|Λ_c| − log|ΣΛ|, and the means satisfy Σ_c Λ_cμ_c = 0.
-type contrast struct {
+type softmaxBase struct {
 	x     *design.Matrix
 	k     int
 	prec  []float64 // Λ_c of all classes
@@ -58,26 +58,26 @@ type contrast struct {
 	// cur was read from a file
 	resumed bool
 
-	cur, try contrastState
+	cur, try softmaxState
 
 	grams, p, next, z []float64 // A_c, P_c, the image of P_c under a round, and a mixture
 	mixed, w          []float64 // lower triangles of the mixture, and the weights of entries
 	sum               []float64 // ΣP_c, and its factor
 	mix               accel.Anderson
-	own               []contrastWork // scratch of goroutines
+	own               []softmaxWork // scratch of goroutines
 	loop              parallel.Loop
 	values            []float64 // part of each class in log|C|/|V|
 
-	aims   contrastAim
-	newton contrastNewton
+	aims   softmaxAim
+	newton softmaxNewton
 	sure   float64 // gain that the precisions of the current state miss, in nats; 0 means unknown
 	trend  trend
 	sharp  bool // rounds miss the solution, and Newton's steps follow them
-	stuck  bool // the last step gained almost nothing of its predicted gain; see contrast_two.go
+	stuck  bool // the last step gained almost nothing of its predicted gain; see softmax_two.go
 }
 
-// contrastState is the result of Cover.
-type contrastState struct {
+// softmaxState is the result of Cover.
+type softmaxState struct {
 	p        []float64 // P_c of all classes, full
 	q        []float64 // (Λ + XᵀΓ_cX)⁻¹, full
 	left     float64   // estimated gain that P misses, in nats
@@ -85,8 +85,8 @@ type contrastState struct {
 	weight   []float64 // μ_c of all classes
 }
 
-// contrastWork is the scratch of a goroutine.
-type contrastWork struct {
+// softmaxWork is the scratch of a goroutine.
+type softmaxWork struct {
 	design.Work
 	col, half []float64
 }
@@ -108,16 +108,16 @@ const (
 	ContrastVectors  = 70
 )
 
-// ContrastMemory returns the bytes of a contrast mean field of k scores of n rows and d weights.
-func ContrastMemory(k, n, d int) float64 {
+// SoftmaxMemory returns the bytes of a contrast mean field of k scores of n rows and d weights.
+func SoftmaxMemory(k, n, d int) float64 {
 	return memory.Bytes(contrastMatrices*float64(k), d, d) +
 		memory.Bytes(ContrastVectors*float64(k), 1, n) +
-		memory.Bytes(contrastProofSize(k, d), 1, 1)
+		memory.Bytes(softmaxProofSize(k, d), 1, 1)
 }
 
-// newContrast returns the base of l at the prior.
-func newContrast(l *LinearModel) *contrast {
-	a := &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Classes(l.Terms.K), due: contrastProof,
+// newSoftmaxBase returns the base of l at the prior.
+func newSoftmaxBase(l *LinearModel) *softmaxBase {
+	a := &softmaxBase{x: l.X, k: l.Terms.K, prec: l.Prior.Classes(l.Terms.K), due: contrastProof,
 		check: contrastProof}
 	a.share = make([]float64, len(a.prec))
 	for i := range a.share {
@@ -139,7 +139,7 @@ func newContrast(l *LinearModel) *contrast {
 }
 
 // Prior implements Base.
-func (a *contrast) Prior() (s term.Marginals) {
+func (a *softmaxBase) Prior() (s term.Marginals) {
 	n := a.x.Rows
 	s.Resize(n * a.k)
 	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
@@ -158,7 +158,7 @@ func (a *contrast) Prior() (s term.Marginals) {
 }
 
 // total returns Σ_c Λ_c.
-func (a *contrast) total() []float64 {
+func (a *softmaxBase) total() []float64 {
 	sum := make([]float64, a.x.Cols)
 	for i, p := range a.prec {
 		sum[i%len(sum)] += p
@@ -167,13 +167,13 @@ func (a *contrast) total() []float64 {
 }
 
 // lambda returns Λ_c and its share of ΣΛ.
-func (a *contrast) lambda(c int) (prec, share []float64) {
+func (a *softmaxBase) lambda(c int) (prec, share []float64) {
 	d := a.x.Cols
 	return a.prec[c*d : (c+1)*d], a.share[c*d : (c+1)*d]
 }
 
 // reach stores x_nᵀΛ_c⁻¹x_n of all rows in dst.
-func (a *contrast) reach(dst []float64, c int) {
+func (a *softmaxBase) reach(dst []float64, c int) {
 	prec, _ := a.lambda(c)
 	inv := make([]float64, len(prec))
 	for j, l := range prec {
@@ -192,13 +192,13 @@ func classOf(dst, x []float64, c int) []float64 {
 }
 
 // each calls f for all classes on the workers. It returns false if a call does.
-func (a *contrast) each(f func(c int, s *contrastWork) bool) bool {
+func (a *softmaxBase) each(f func(c int, s *softmaxWork) bool) bool {
 	workers := 1
 	if a.x.Shared(a.crew.Halt, a.k*a.x.Cols*a.x.Cols*max(a.x.Cols, 8)) {
 		workers = min(a.crew.Halt.Workers(), a.k)
 	}
 	if len(a.own) < workers {
-		a.own = append(a.own, make([]contrastWork, workers-len(a.own))...)
+		a.own = append(a.own, make([]softmaxWork, workers-len(a.own))...)
 	}
 	n, d := a.x.Rows, a.x.Cols
 	for i := range a.own {
@@ -219,13 +219,13 @@ func (a *contrast) each(f func(c int, s *contrastWork) bool) bool {
 }
 
 // class returns the matrix of class c of x.
-func (a *contrast) class(x []float64, c int) []float64 {
+func (a *softmaxBase) class(x []float64, c int) []float64 {
 	dd := a.x.Cols * a.x.Cols
 	return x[c*dd : (c+1)*dd]
 }
 
 // Cover implements Mover.
-func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
+func (a *softmaxBase) Cover(v, delta []float64) (logDet float64, ok bool) {
 	d, k, t := a.x.Cols, a.k, &a.try
 	dd := d * d
 	dense.ResizeAll(k*dd, &a.grams, &a.p, &a.next, &a.z)
@@ -233,7 +233,7 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 	dense.ResizeAll(k*dd, &t.p, &t.q)
 	dense.ResizeAll(dd, &a.sum)
 	dense.ResizeAll(dd, &t.lagrange)
-	if !a.each(func(c int, s *contrastWork) bool {
+	if !a.each(func(c int, s *softmaxWork) bool {
 		g, q := a.class(a.grams, c), a.class(t.q, c)
 		clear(g)
 		a.x.AddGram(g, classOf(s.col, delta, c), nil, &s.Work)
@@ -257,7 +257,7 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 	}
 	copy(t.p, a.p)
 	// The divergence is exact for any P.
-	if !a.each(func(c int, s *contrastWork) bool {
+	if !a.each(func(c int, s *softmaxWork) bool {
 		l := s.half
 		dense.CopyLower(nil, l, a.class(t.p, c), d)
 		if !dense.Cholesky(l, d) {
@@ -308,7 +308,7 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 // Two classes have A_0 = A_1 = A, and P_0 = P_1 = 2A is a solution. The other solutions share the
 // covariance of w_1 − w_0 unequally. Rounds do not change P_1 − P_0, so rounding would accumulate
 // in it.
-func (a *contrast) solve() bool {
+func (a *softmaxBase) solve() bool {
 	if a.k == 2 {
 		half := len(a.p) / 2
 		floats.AddTo(a.p[:half], a.grams[:half], a.grams[half:])
@@ -355,7 +355,7 @@ func (a *contrast) solve() bool {
 
 // polish searches for a better p by Newton's steps. It returns false if a matrix is not positive
 // definite.
-func (a *contrast) polish() bool {
+func (a *softmaxBase) polish() bool {
 	a.try.left = contrastPart * min(a.gap, contrastGoal)
 	return !math.IsInf(a.search(a.try.left), 1)
 }
@@ -364,13 +364,13 @@ func (a *contrast) polish() bool {
 // A_cP_c⁻¹ + log|P_c|, minus log|ΣP|. A round never raises it, because the last part is concave
 // in the P_c⁻¹, and a round is the argmin of the rest and its tangent. It is +Inf if a P is not
 // positive definite.
-func (a *contrast) divergence() float64 {
+func (a *softmaxBase) divergence() float64 {
 	d := a.x.Cols
 	clear(a.sum)
 	for c := range a.k {
 		floats.Add(a.sum, a.class(a.p, c))
 	}
-	if !dense.Cholesky(a.sum, d) || !a.each(func(c int, s *contrastWork) bool {
+	if !dense.Cholesky(a.sum, d) || !a.each(func(c int, s *softmaxWork) bool {
 		g := a.class(a.grams, c)
 		dense.CopyLower(nil, s.half, a.class(a.p, c), d)
 		if !dense.Cholesky(s.half, d) {
@@ -388,7 +388,7 @@ func (a *contrast) divergence() float64 {
 
 // rounds takes at most the given number of rounds from p to the solution. It reports whether p is
 // close enough, and whether p is usable.
-func (a *contrast) rounds(most int) (done, ok bool) {
+func (a *softmaxBase) rounds(most int) (done, ok bool) {
 	d, k, scales := a.x.Cols, a.k, make([]float64, a.x.Cols)
 	a.mix.Reset()
 	before := 0.0
@@ -433,7 +433,7 @@ func (a *contrast) rounds(most int) (done, ok bool) {
 
 // unpack stores the symmetric matrices of all classes in dst and returns it. Their lower
 // triangles are in x, row by row.
-func (a *contrast) unpack(dst, x []float64) []float64 {
+func (a *softmaxBase) unpack(dst, x []float64) []float64 {
 	d := a.x.Cols
 	for c := range a.k {
 		p := a.class(dst, c)
@@ -446,15 +446,15 @@ func (a *contrast) unpack(dst, x []float64) []float64 {
 }
 
 // definite reports whether all p are positive definite.
-func (a *contrast) definite(p []float64) bool {
-	return a.each(func(c int, s *contrastWork) bool {
+func (a *softmaxBase) definite(p []float64) bool {
+	return a.each(func(c int, s *softmaxWork) bool {
 		dense.CopyLower(nil, s.half, a.class(p, c), a.x.Cols)
 		return dense.Cholesky(s.half, a.x.Cols)
 	})
 }
 
 // rule stores A_c + P_c(ΣP)⁻¹P_c in next.
-func (a *contrast) rule() bool {
+func (a *softmaxBase) rule() bool {
 	d := a.x.Cols
 	clear(a.sum)
 	for c := range a.k {
@@ -463,7 +463,7 @@ func (a *contrast) rule() bool {
 	if !dense.Cholesky(a.sum, d) {
 		return false
 	}
-	return a.each(func(c int, s *contrastWork) bool {
+	return a.each(func(c int, s *softmaxWork) bool {
 		next := a.class(a.next, c)
 		copy(s.half, a.class(a.p, c))
 		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(a.sum, d),
@@ -477,7 +477,7 @@ func (a *contrast) rule() bool {
 }
 
 // priorLogDet returns the log-determinant of the prior precision of the contrasts.
-func (a *contrast) priorLogDet() (sum float64) {
+func (a *softmaxBase) priorLogDet() (sum float64) {
 	d := a.x.Cols
 	if a.gauge == nil {
 		for _, l := range a.prec[:d] {
@@ -496,7 +496,7 @@ func (a *contrast) priorLogDet() (sum float64) {
 
 // restrict replaces r of all classes by the solution of (Λ_c + XᵀΓ_cX)w_c = r_c − g_cλ with Σ_c
 // g_cw_c = 0, where g is the gauge. The scratch w has the length of r.
-func (t *contrastState) restrict(r, w, gauge []float64, d int) {
+func (t *softmaxState) restrict(r, w, gauge []float64, d int) {
 	k := len(r) / d
 	sum := make([]float64, d)
 	for c := range k {
@@ -524,7 +524,7 @@ func (t *contrastState) restrict(r, w, gauge []float64, d int) {
 }
 
 // gather stores Xᵀu_c of all classes in r, class by class.
-func (a *contrast) gather(r, u []float64) {
+func (a *softmaxBase) gather(r, u []float64) {
 	n, d, k := a.x.Rows, a.x.Cols, a.k
 	if a.x.Sparse == nil {
 		dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, k),
@@ -544,7 +544,7 @@ func (a *contrast) gather(r, u []float64) {
 }
 
 // spread stores Xw_c of all classes in eta.
-func (a *contrast) spread(eta, w []float64) {
+func (a *softmaxBase) spread(eta, w []float64) {
 	n, d, k := a.x.Rows, a.x.Cols, a.k
 	if a.x.Sparse == nil {
 		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(a.x.Dense, n, d),
@@ -564,7 +564,7 @@ func (a *contrast) spread(eta, w []float64) {
 }
 
 // Move implements Mover.
-func (a *contrast) Move(d, delta, u []float64) (square float64) {
+func (a *softmaxBase) Move(d, delta, u []float64) (square float64) {
 	t, cols := &a.try, a.x.Cols
 	t.weight = dense.Resize(t.weight, a.k*cols)
 	a.aims.pre = dense.Resize(a.aims.pre, a.k*cols)
@@ -581,21 +581,21 @@ func (a *contrast) Move(d, delta, u []float64) (square float64) {
 }
 
 // Accept implements Mover.
-func (a *contrast) Accept() {
+func (a *softmaxBase) Accept() {
 	a.cur, a.try = a.try, a.cur
 	a.moved, a.warm, a.sure = true, true, 0
 }
 
 // use, restart, start, follow, stale, settled, save and resume implement keeper. P is saved,
 // because its accuracy depends on the rounds from the P before it.
-func (a *contrast) use(c term.Crew)            { a.crew = c }
-func (a *contrast) restart()                   { a.moved = false }
-func (a *contrast) start()                     {}
-func (a *contrast) follow() (distance float64) { return math.NaN() }
-func (a *contrast) stale()                     {}
-func (a *contrast) settled() bool              { return true }
+func (a *softmaxBase) use(c term.Crew)            { a.crew = c }
+func (a *softmaxBase) restart()                   { a.moved = false }
+func (a *softmaxBase) start()                     {}
+func (a *softmaxBase) follow() (distance float64) { return math.NaN() }
+func (a *softmaxBase) stale()                     {}
+func (a *softmaxBase) settled() bool              { return true }
 
-func (a *contrast) save(c *save.Coder) {
+func (a *softmaxBase) save(c *save.Coder) {
 	c.Bool(&a.warm, &a.moved, &a.sharp, &a.stuck)
 	c.Float(&a.gap, &a.due, &a.check, &a.sure)
 	a.aims.save(c, a.of.Batch.aimed)
@@ -612,13 +612,13 @@ func (a *contrast) save(c *save.Coder) {
 	}
 }
 
-func (a *contrast) resume(gamma []float64) {
+func (a *softmaxBase) resume(gamma []float64) {
 	d, t := a.x.Cols, &a.cur
 	if !a.resumed {
 		return
 	}
 	t.q, t.lagrange = dense.Resize(t.q, a.k*d*d), dense.Resize(t.lagrange, d*d)
-	ok := a.each(func(c int, s *contrastWork) bool {
+	ok := a.each(func(c int, s *softmaxWork) bool {
 		q := a.class(t.q, c)
 		clear(q)
 		a.x.AddGram(q, classOf(s.col, gamma, c), nil, &s.Work)
@@ -637,7 +637,7 @@ func (a *contrast) resume(gamma []float64) {
 
 // lagrange computes the factor of Σ_c g_cq_cg_c for t, where g is the gauge. It returns false if
 // there is no factor.
-func (a *contrast) lagrange(t *contrastState) bool {
+func (a *softmaxBase) lagrange(t *softmaxState) bool {
 	clear(t.lagrange)
 	d := a.x.Cols
 	for c := range a.k {
@@ -654,12 +654,12 @@ func (a *contrast) lagrange(t *contrastState) bool {
 	return dense.Cholesky(t.lagrange, d)
 }
 
-// ready and decrement implement prover; see contrast_proof.go. The predicted gain of the mean
+// ready and decrement implement prover; see softmax_proof.go. The predicted gain of the mean
 // comes from the aim. The predicted gain of the precisions comes from their sites, or from
 // Newton's steps if these were taken.
-func (a *contrast) ready() (bool, error) { return true, nil }
+func (a *softmaxBase) ready() (bool, error) { return true, nil }
 
-func (a *contrast) decrement() float64 {
+func (a *softmaxBase) decrement() float64 {
 	if p := &a.of.Batch; a.of.Batched && p.aim() {
 		change := p.Cur.Change()
 		a.gap = a.aims.promise + max(a.sure, 0.25*change.Square()+a.cur.left)
@@ -669,30 +669,30 @@ func (a *contrast) decrement() float64 {
 }
 
 var (
-	_ Base   = (*contrast)(nil)
-	_ keeper = (*contrast)(nil)
-	_ prover = (*contrast)(nil)
-	_ aimer  = (*contrast)(nil)
+	_ Base   = (*softmaxBase)(nil)
+	_ keeper = (*softmaxBase)(nil)
+	_ prover = (*softmaxBase)(nil)
+	_ aimer  = (*softmaxBase)(nil)
 
-	_ reacher = (*contrast)(nil)
+	_ reacher = (*softmaxBase)(nil)
 )
 
-// ContrastAlgebra is the Algebra of a linear softmax model, by contrast mean field.
+// SoftmaxAlgebra is the Algebra of a linear softmax model, by contrast mean field.
 //
 // Few rows of many columns are fitted over the span of the rows, because a step costs KD³. In all
 // other directions P_c stays at Λ: there A_c = (1 − 1/K)Λ, and P_c = Λ solves P_c = A_c +
 // P_c(ΣP)⁻¹P_c if all classes have the same Λ.
-type ContrastAlgebra struct {
+type SoftmaxAlgebra struct {
 	BaseAlgebra
-	mover *contrast
+	mover *softmaxBase
 	whole *LinearModel
 	basis []dense.Double // rows of Q if mover is over the span: w_c = Λ^−½Qᵀu_c
 }
 
-// NewContrastAlgebra returns the prior of l, which has terms of K latent values and a diagonal
+// NewSoftmaxAlgebra returns the prior of l, which has terms of K latent values and a diagonal
 // prior.
-func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, error) {
-	s, own := &ContrastAlgebra{whole: l}, l
+func NewSoftmaxAlgebra(l *LinearModel, workers term.Crew) (*SoftmaxAlgebra, error) {
+	s, own := &SoftmaxAlgebra{whole: l}, l
 	if l.Prior.Each == nil && l.Prior.Full == nil && spanPays(l.X.Rows, l.X.Cols) {
 		var err error
 		gamma := slices.Repeat([]float64{1}, l.X.Rows)
@@ -700,7 +700,7 @@ func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, er
 			return nil, err
 		}
 	}
-	a := newContrast(own)
+	a := newSoftmaxBase(own)
 	s.mover, a.of = a, &s.BaseAlgebra
 	return s, s.begin(l.Terms, a, workers)
 }
@@ -711,7 +711,7 @@ func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, er
 const contrastGoal = 2e-6
 
 // Evaluate implements Algebra.
-func (s *ContrastAlgebra) Evaluate(within float64) (siteEvaluation, error) {
+func (s *SoftmaxAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	e, err := s.BaseAlgebra.Evaluate(within)
 	e.Gap = max(e.Gap, s.mover.trend.left(e.ELBO))
 	if s.Terms.K > 2 {
@@ -721,11 +721,11 @@ func (s *ContrastAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 }
 
 // Wider implements Algebra. The gap bound holds for any covariance of the contrasts.
-func (s *ContrastAlgebra) Wider() bool { return true }
+func (s *SoftmaxAlgebra) Wider() bool { return true }
 
 // Weights implements Weighted. It returns the means of the weights, class by class, with a sum of
 // 0 over the classes, and a *gauss.Contrasts.
-func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
+func (s *SoftmaxAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	if err := s.Refresh(); err != nil {
 		return nil, nil, err
 	}
@@ -762,7 +762,7 @@ func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
 
 // leave computes the mean of the weights of class c from the mean over the span of the rows, and
 // adds RQᵀ(P_c − I)QRᵀ to p. Here RRᵀ = Λ, and P_c is the precision over the span.
-func (s *ContrastAlgebra) leave(mean, p []float64, c int) {
+func (s *SoftmaxAlgebra) leave(mean, p []float64, c int) {
 	a, d, r := s.mover, len(mean), len(s.basis)
 	q, more := make([]float64, r*d), append([]float64(nil), a.class(a.cur.p, c)...)
 	for k, row := range s.basis {
@@ -781,4 +781,4 @@ func (s *ContrastAlgebra) leave(mean, p []float64, c int) {
 		dense.General(p, d, d))
 }
 
-var _ Weighted = (*ContrastAlgebra)(nil)
+var _ Weighted = (*SoftmaxAlgebra)(nil)

@@ -13,13 +13,13 @@ import (
 // terms. A number that belongs to a whole term, such as its expectation, is stored in the first
 // of its elements, and the others are 0.
 
-// Several is a Likelihood of K latent values per term.
-type Several interface {
+// Softmax is a Likelihood of K latent values per term.
+type Softmax interface {
 	Likelihood
-	// ExpectSeveral returns E log p(y|η) under independent η_k ~ N(m_k, v_k) and a bound on its
+	// ExpectSoftmax returns E log p(y|η) under independent η_k ~ N(m_k, v_k) and a bound on its
 	// error. It stores ∂E/∂m_k in d1 and ∂²E/∂m_k² = 2 ∂E/∂v_k in d2. All results have an error
 	// of about tol; 0 requests the best useful accuracy. It is safe for concurrent use.
-	ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, err float64)
+	ExpectSoftmax(y, tol float64, m, v, d1, d2 []float64) (value, err float64)
 	// Curvature stores −∂²E/∂m_j∂m_k in h, K×K, which does not depend on y and is to about 1e−11.
 	// The rows of h add up to 0: only differences of latent values count.
 	Curvature(m, v, h []float64)
@@ -47,9 +47,9 @@ func (t *Terms) termOf(batch []int, i int) int {
 	return dense.Index(batch, i)
 }
 
-// expectSeveral is expectSites for terms of K > 1 latent values. All derivatives are usable,
+// expectSoftmax is expectSites for terms of K > 1 latent values. All derivatives are usable,
 // because the derivatives of these likelihoods do not overflow.
-func (t *Terms) expectSeveral(s *Marginals, batch []int, lo, hi int) {
+func (t *Terms) expectSoftmax(s *Marginals, batch []int, lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
 	var shown []float64
@@ -57,7 +57,7 @@ func (t *Terms) expectSeveral(s *Marginals, batch []int, lo, hi int) {
 		n, at := dense.Index(batch, i), i*t.K
 		d1, tg := s.D1[at:at+t.K], s.Tg[at:at+t.K]
 		var e, bound float64
-		e, bound, shown = t.ExpectSeveral(n, s.Tol, s.M[at:at+t.K], s.V[at:at+t.K], d1, tg, shown)
+		e, bound, shown = t.ExpectSoftmax(n, s.Tol, s.M[at:at+t.K], s.V[at:at+t.K], d1, tg, shown)
 		for k := range d1 {
 			tg[k] = -tg[k]
 			s.E[at+k], s.bound[at+k], s.far[at+k], s.lost[at+k] = 0, 0, false, false
@@ -66,12 +66,12 @@ func (t *Terms) expectSeveral(s *Marginals, batch []int, lo, hi int) {
 	}
 }
 
-// ExpectSeveral is the Several of term n, times its weight: under scores of means m and variances v
+// ExpectSoftmax is the Several of term n, times its weight: under scores of means m and variances v
 // without offset and residual variance. It returns its scratch, which may be nil.
-func (t *Terms) ExpectSeveral(n int, tol float64, m, v, d1, d2, scratch []float64) (value,
+func (t *Terms) ExpectSoftmax(n int, tol float64, m, v, d1, d2, scratch []float64) (value,
 	err float64, _ []float64) {
 	m, v, scratch = t.shown(n, m, v, scratch)
-	value, err = t.Lik.(Several).ExpectSeveral(t.Y[n], tol, m, v, d1, d2)
+	value, err = t.Lik.(Softmax).ExpectSoftmax(t.Y[n], tol, m, v, d1, d2)
 	if t.Weight != nil {
 		w := t.Weight[n]
 		value, err = w*value, w*err
@@ -102,11 +102,11 @@ func (t *Terms) shown(n int, m, v, scratch []float64) (_, _, _ []float64) {
 	return m, v, scratch
 }
 
-// Curvature stores the curvature of term n, as Several.Curvature does, and returns the weight of
-// the term. See ExpectSeveral for the scratch.
+// Curvature stores the curvature of term n, as Softmax.Curvature does, and returns the weight of
+// the term. See ExpectSoftmax for the scratch.
 func (t *Terms) Curvature(n int, m, v, h, scratch []float64) (weight float64, _ []float64) {
 	m, v, scratch = t.shown(n, m, v, scratch)
-	t.Lik.(Several).Curvature(m, v, h)
+	t.Lik.(Softmax).Curvature(m, v, h)
 	if weight = 1; t.Weight != nil {
 		weight = t.Weight[n]
 		floats.Scale(weight, h)

@@ -11,11 +11,11 @@ import (
 )
 
 // This file fits softmax models whose K latent values are functions with a dense covariance: GPs.
-// contrastGP is the base of the engine for them, and ContrastGP its Algebra. contrast_gp_newton.go
+// contrastGP is the base of the engine for them, and SoftmaxGP its Algebra. softmax_gp_newton.go
 // takes Newton's steps of the precisions. The softmax GPs of the root package and of package learn
-// use ContrastGP.
+// use SoftmaxGP.
 
-// contrastGP is the base of K functions with covariance C at the terms. Only contrasts count; see
+// softmaxGPBase is the base of K functions with covariance C at the terms. Only contrasts count; see
 // contrast. For the contrasts V_c = (C⁻¹ + Γ_c)⁻¹ follows from the sites directly, and
 //
 //	log|C|/|V| = Σ_c log|I + CΓ_c| − log|I + C ΣΓ_c/K| + Σγv/K,
@@ -24,7 +24,7 @@ import (
 // the gradient of the ELBO in γ_c is
 //
 //	½[(V_c∘V_c)(h_c − (1 − 1/K)γ_c) + (diag V_S − v_c)/K],   V_S = (C⁻¹ + ΣΓ_c/K)⁻¹.
-type contrastGP struct {
+type softmaxGPBase struct {
 	n, k int
 	c    []float64 // both triangles
 	crew term.Crew
@@ -32,7 +32,7 @@ type contrastGP struct {
 
 	fac      dense.SiteFactor
 	exp      dense.Expansion
-	cur, try contrastGPState
+	cur, try softmaxGPState
 	moved    bool // cur is the current state
 	resumed  bool
 	col, out []float64
@@ -47,19 +47,19 @@ type contrastGP struct {
 	sure  float64 // predicted gain of Newton's step of the precisions, in nats; 0 means unknown
 }
 
-// contrastGPState is the result of Cover.
-type contrastGPState struct {
+// softmaxGPState is the result of Cover.
+type softmaxGPState struct {
 	v        []float64 // V_c of all classes, full
 	common   []float64 // diag V_S
 	gamma    []float64
 	lagrange []float64 // L of Σ_c V_c
 }
 
-// ContrastGPMatrices returns how many N×N matrices a contrast mean field of K functions has.
-func ContrastGPMatrices(k int) float64 { return float64(3*k + 11) }
+// SoftmaxGPMatrices returns how many N×N matrices a contrast mean field of K functions has.
+func SoftmaxGPMatrices(k int) float64 { return float64(3*k + 11) }
 
 // Prior implements Base.
-func (a *contrastGP) Prior() (s term.Marginals) {
+func (a *softmaxGPBase) Prior() (s term.Marginals) {
 	s.Resize(a.n * a.k)
 	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
 		clear(x)
@@ -72,7 +72,7 @@ func (a *contrastGP) Prior() (s term.Marginals) {
 }
 
 // Cover implements Mover.
-func (a *contrastGP) Cover(v, delta []float64) (logDet float64, ok bool) {
+func (a *softmaxGPBase) Cover(v, delta []float64) (logDet float64, ok bool) {
 	n, k, t := a.n, a.k, &a.try
 	dense.ResizeAll(n, &a.col, &a.out)
 	dense.ResizeAll(n, &t.common)
@@ -117,7 +117,7 @@ const (
 
 // ridge factors Σ_c V_c after adding to its diagonal. It returns false if even mostRidge is too
 // little.
-func (t *contrastGPState) ridge(n int) bool {
+func (t *softmaxGPState) ridge(n int) bool {
 	for part := leastRidge; part <= mostRidge; part *= 10 {
 		clear(t.lagrange)
 		for c := range len(t.v) / (n * n) {
@@ -138,10 +138,10 @@ func (t *contrastGPState) ridge(n int) bool {
 }
 
 // class returns V_c.
-func (t *contrastGPState) class(c, n int) []float64 { return t.v[c*n*n : (c+1)*n*n] }
+func (t *softmaxGPState) class(c, n int) []float64 { return t.v[c*n*n : (c+1)*n*n] }
 
 // times stores V_c x_c of all classes in dst.
-func (a *contrastGP) times(t *contrastGPState, dst, x []float64) {
+func (a *softmaxGPBase) times(t *softmaxGPState, dst, x []float64) {
 	for c := range a.k {
 		dense.Symv(1, dense.Symmetric(t.class(c, a.n), a.n), dense.Vector(classOf(a.col, x, c)), 0,
 			dense.Vector(a.out))
@@ -153,7 +153,7 @@ func (a *contrastGP) times(t *contrastGPState, dst, x []float64) {
 
 // restrict stores V_c(r_c − λ) of all classes in z, where λ makes their sum over classes 0, and
 // subtracts λ from r.
-func (a *contrastGP) restrict(t *contrastGPState, z, r []float64) {
+func (a *softmaxGPBase) restrict(t *softmaxGPState, z, r []float64) {
 	a.times(t, z, r)
 	sum := make([]float64, a.n)
 	for i := range sum {
@@ -167,7 +167,7 @@ func (a *contrastGP) restrict(t *contrastGPState, z, r []float64) {
 }
 
 // Move implements Mover.
-func (a *contrastGP) Move(d, delta, u []float64) (square float64) {
+func (a *softmaxGPBase) Move(d, delta, u []float64) (square float64) {
 	a.restrict(&a.try, d, u)
 	a.contrasts(d, u, delta)
 	return floats.Dot(u, d)
@@ -176,7 +176,7 @@ func (a *contrastGP) Move(d, delta, u []float64) (square float64) {
 // contrasts completes the r of restrict to C⁻¹z = r − Γz. The common part of all classes is only
 // rounding in z if ΣV_c is nearly singular, and may be large in r. It is removed from both,
 // because neither has a common part.
-func (a *contrastGP) contrasts(z, r, gamma []float64) {
+func (a *softmaxGPBase) contrasts(z, r, gamma []float64) {
 	for i, x := range z {
 		r[i] -= gamma[i] * x
 	}
@@ -188,20 +188,20 @@ func (a *contrastGP) contrasts(z, r, gamma []float64) {
 }
 
 // Accept implements Mover.
-func (a *contrastGP) Accept() {
+func (a *softmaxGPBase) Accept() {
 	a.cur, a.try = a.try, a.cur
 	a.moved, a.sure = true, 0
 }
 
 // use, restart, start, follow, stale, settled, save and resume implement keeper.
-func (a *contrastGP) use(c term.Crew)            { a.crew = c }
-func (a *contrastGP) restart()                   { a.moved = false }
-func (a *contrastGP) start()                     {}
-func (a *contrastGP) follow() (distance float64) { return math.NaN() }
-func (a *contrastGP) stale()                     {}
-func (a *contrastGP) settled() bool              { return true }
+func (a *softmaxGPBase) use(c term.Crew)            { a.crew = c }
+func (a *softmaxGPBase) restart()                   { a.moved = false }
+func (a *softmaxGPBase) start()                     {}
+func (a *softmaxGPBase) follow() (distance float64) { return math.NaN() }
+func (a *softmaxGPBase) stale()                     {}
+func (a *softmaxGPBase) settled() bool              { return true }
 
-func (a *contrastGP) save(c *save.Coder) {
+func (a *softmaxGPBase) save(c *save.Coder) {
 	moved := a.moved
 	c.Float(&a.sure)
 	a.trend.state(c)
@@ -210,7 +210,7 @@ func (a *contrastGP) save(c *save.Coder) {
 	}
 }
 
-func (a *contrastGP) resume(gamma []float64) {
+func (a *softmaxGPBase) resume(gamma []float64) {
 	if !a.resumed {
 		return
 	}
@@ -225,9 +225,9 @@ func (a *contrastGP) resume(gamma []float64) {
 // ready, prove and decrement implement prover. There is no proof, and the predicted gain is the
 // gain of aim. If that may meet a goal, Newton's step computes the gain that the precisions still
 // have.
-func (a *contrastGP) ready() (bool, error) { return true, nil }
+func (a *softmaxGPBase) ready() (bool, error) { return true, nil }
 
-func (a *contrastGP) prove(within float64) (Proof, error) {
+func (a *softmaxGPBase) prove(within float64) (Proof, error) {
 	p := Proof{made: true, bound: math.Inf(1)}
 	a.sure = 0
 	if gap := a.decrement(); gap <= max(within, contrastGPGoal, contrastGPGoalRow*float64(a.n)) {
@@ -238,7 +238,7 @@ func (a *contrastGP) prove(within float64) (Proof, error) {
 	return p, a.crew.Halt.Err()
 }
 
-func (a *contrastGP) decrement() float64 {
+func (a *softmaxGPBase) decrement() float64 {
 	if p := &a.of.Batch; a.of.Batched && a.moved && p.aim() {
 		return a.mean + max(a.sure, a.precision)
 	}
@@ -258,7 +258,7 @@ const (
 
 // aim implements aimer. The step of the means is the step of contrast.aim, with C⁻¹ in place of
 // Λ. The γ are Newton's, with the Hessian −½(1 − 1/K) V_c∘V_c.
-func (a *contrastGP) aim(dst, step, gamma []float64, s *term.Marginals) bool {
+func (a *softmaxGPBase) aim(dst, step, gamma []float64, s *term.Marginals) bool {
 	if !a.moved {
 		return false
 	}
@@ -310,7 +310,7 @@ func (a *contrastGP) aim(dst, step, gamma []float64, s *term.Marginals) bool {
 }
 
 // fine implements finer, by Newton's step of the precisions.
-func (a *contrastGP) fine(gamma []float64, s *term.Marginals) bool {
+func (a *softmaxGPBase) fine(gamma []float64, s *term.Marginals) bool {
 	if _, ok := a.newton(s); !ok {
 		return false
 	}
@@ -324,7 +324,7 @@ func (a *contrastGP) fine(gamma []float64, s *term.Marginals) bool {
 
 // precise stores the γ to aim at of class c in gamma, and adds their predicted gain to
 // a.precision.
-func (a *contrastGP) precise(gamma []float64, s *term.Marginals, c int) {
+func (a *softmaxGPBase) precise(gamma []float64, s *term.Marginals, c int) {
 	n, k, t := a.n, a.k, &a.cur
 	v, part := t.class(c, n), 1-1/float64(k)
 	r, z, p, q, x := a.r[:n], a.z[:n], a.p[:n], a.q[:n], a.e[:n]
@@ -389,21 +389,21 @@ func (a *contrastGP) precise(gamma []float64, s *term.Marginals, c int) {
 }
 
 var (
-	_ Base   = (*contrastGP)(nil)
-	_ keeper = (*contrastGP)(nil)
-	_ prover = (*contrastGP)(nil)
-	_ aimer  = (*contrastGP)(nil)
-	_ finer  = (*contrastGP)(nil)
+	_ Base   = (*softmaxGPBase)(nil)
+	_ keeper = (*softmaxGPBase)(nil)
+	_ prover = (*softmaxGPBase)(nil)
+	_ aimer  = (*softmaxGPBase)(nil)
+	_ finer  = (*softmaxGPBase)(nil)
 )
 
-// ContrastGP is the Algebra of K functions with a dense covariance, by contrast mean field.
-type ContrastGP struct{ BaseAlgebra }
+// SoftmaxGP is the Algebra of K functions with a dense covariance, by contrast mean field.
+type SoftmaxGP struct{ BaseAlgebra }
 
-// NewContrastGP returns the prior of terms of K latent values, each with covariance c in both
+// NewSoftmaxGP returns the prior of terms of K latent values, each with covariance c in both
 // triangles.
-func NewContrastGP(t *term.Terms, c []float64, workers term.Crew) (*ContrastGP, error) {
-	s := &ContrastGP{}
-	a := &contrastGP{n: t.Len(), k: t.K, c: c, of: &s.BaseAlgebra}
+func NewSoftmaxGP(t *term.Terms, c []float64, workers term.Crew) (*SoftmaxGP, error) {
+	s := &SoftmaxGP{}
+	a := &softmaxGPBase{n: t.Len(), k: t.K, c: c, of: &s.BaseAlgebra}
 	return s, s.begin(t, a, workers)
 }
 
@@ -419,8 +419,8 @@ func NewContrastGP(t *term.Terms, c []float64, workers term.Crew) (*ContrastGP, 
 // For each class it calls class with the lower triangle of (C + Γ_c⁻¹)⁻¹ = Γ_cB_cᵀ, and with a_c.
 // Both are valid only during the call. It returns false if the crew has halted or a matrix has no
 // factor.
-func (s *ContrastGP) Slopes(w []float64, class func(w, a []float64)) bool {
-	a := s.on.(*contrastGP)
+func (s *SoftmaxGP) Slopes(w []float64, class func(w, a []float64)) bool {
+	a := s.on.(*softmaxGPBase)
 	n, k, part := a.n, a.k, 1-1/float64(a.k)
 	if !a.moved {
 		if _, ok := a.Cover(make([]float64, n*k), s.Cur.Gamma); !ok {
@@ -477,7 +477,7 @@ func (s *ContrastGP) Slopes(w []float64, class func(w, a []float64)) bool {
 }
 
 // Covariance returns the prior covariance, both triangles.
-func (s *ContrastGP) Covariance() []float64 { return s.on.(*contrastGP).c }
+func (s *SoftmaxGP) Covariance() []float64 { return s.on.(*softmaxGPBase).c }
 
 // The gap at which the precisions are good enough is contrastGPGoalRow nats per row, but at least
 // contrastGPGoal nats. V∘V is nearly singular, and its flat directions take many passes.
@@ -487,9 +487,9 @@ const (
 )
 
 // Evaluate implements Algebra.
-func (s *ContrastGP) Evaluate(within float64) (siteEvaluation, error) {
+func (s *SoftmaxGP) Evaluate(within float64) (siteEvaluation, error) {
 	e, err := s.BaseAlgebra.Evaluate(within)
-	e.Gap = max(e.Gap, s.on.(*contrastGP).trend.left(e.ELBO))
+	e.Gap = max(e.Gap, s.on.(*softmaxGPBase).trend.left(e.ELBO))
 	e.Goal = max(contrastGPGoal, contrastGPGoalRow*float64(s.Terms.Len()))
 	return e, err
 }

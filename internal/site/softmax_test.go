@@ -23,7 +23,7 @@ type softmax struct{ poisson }
 
 func (softmax) Identify(d *save.Digest) {}
 
-func (softmax) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, err float64) {
+func (softmax) ExpectSoftmax(y, tol float64, m, v, d1, d2 []float64) (value, err float64) {
 	lse, err := expect.SoftmaxWithin(max(tol, 1e-11), m, v, d1, d2)
 	for c := range d1 {
 		d1[c], d2[c] = -d1[c], -d2[c]
@@ -140,7 +140,7 @@ func TestContrastProof(t *testing.T) {
 			d = 1 + rng.IntN(3)
 		}
 		l := classProblem(rng, 2+rng.IntN(12), d, k)
-		s, err := NewContrastAlgebra(l, term.Crew{})
+		s, err := NewSoftmaxAlgebra(l, term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestContrastProof(t *testing.T) {
 // where the ELBO and the predicted gain must match a run with fine expectations.
 func TestContrastCoarse(t *testing.T) {
 	l := classProblem(rand.New(rand.NewPCG(3, 1)), 300, 4, 4)
-	s, err := NewContrastAlgebra(l, term.Crew{})
+	s, err := NewSoftmaxAlgebra(l, term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestContrastMode(t *testing.T) {
 	for i := range l.Terms.Weight {
 		l.Terms.Weight[i] = float64(i % 3)
 	}
-	s, err := NewContrastAlgebra(l, term.Crew{})
+	s, err := NewSoftmaxAlgebra(l, term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestContrastRounds(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		l := classProblem(rng, 12, 1+rng.IntN(4), 2+rng.IntN(5))
-		s, err := NewContrastAlgebra(l, term.Crew{})
+		s, err := NewSoftmaxAlgebra(l, term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,11 +366,11 @@ type canceling struct {
 	asked  *int
 }
 
-func (l canceling) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, err float64) {
+func (l canceling) ExpectSoftmax(y, tol float64, m, v, d1, d2 []float64) (value, err float64) {
 	if *l.asked++; *l.asked == 3 {
 		l.cancel()
 	}
-	return l.softmax.ExpectSeveral(y, tol, m, v, d1, d2)
+	return l.softmax.ExpectSoftmax(y, tol, m, v, d1, d2)
 }
 
 // TestContrastCanceled checks that a canceled step ends before the next row, because a row of many
@@ -381,7 +381,7 @@ func TestContrastCanceled(t *testing.T) {
 	asked, halt := 0, &parallel.Halt{}
 	halt.Watch(ctx)
 	l.Terms.Lik = canceling{cancel: cancel, asked: &asked}
-	s, err := NewContrastAlgebra(l, term.Crew{Halt: halt})
+	s, err := NewSoftmaxAlgebra(l, term.Crew{Halt: halt})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +397,7 @@ func TestContrastTwo(t *testing.T) {
 	for i := range l.X.Rows {
 		l.X.Dense[3*i] = 1e4 + l.X.Dense[3*i+1] + 1e-3*l.X.Dense[3*i]
 	}
-	s, err := NewContrastAlgebra(l, term.Crew{})
+	s, err := NewSoftmaxAlgebra(l, term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +427,7 @@ func TestContrastTwo(t *testing.T) {
 // direction leave a curvature of 1/3. Directions that belong to one class or to two classes leave
 // almost none. A zero gradient shows neither.
 func TestContrastFlat(t *testing.T) {
-	s, err := NewContrastAlgebra(classProblem(rand.New(rand.NewPCG(1, 3)), 9, 3, 3), term.Crew{})
+	s, err := NewSoftmaxAlgebra(classProblem(rand.New(rand.NewPCG(1, 3)), 9, 3, 3), term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,16 +463,16 @@ func TestContrastFlat(t *testing.T) {
 }
 
 // spanContrasts returns the contrasts of l, in the span of the rows or in all columns.
-func spanContrasts(t *testing.T, l *LinearModel, span bool) *ContrastAlgebra {
+func spanContrasts(t *testing.T, l *LinearModel, span bool) *SoftmaxAlgebra {
 	t.Helper()
 	if span {
-		s, err := NewContrastAlgebra(l, term.Crew{})
+		s, err := NewSoftmaxAlgebra(l, term.Crew{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	s := &ContrastAlgebra{whole: l, mover: newContrast(l)}
+	s := &SoftmaxAlgebra{whole: l, mover: newSoftmaxBase(l)}
 	s.mover.of = &s.BaseAlgebra
 	if err := s.begin(l.Terms, s.mover, term.Crew{}); err != nil {
 		t.Fatal(err)
