@@ -19,7 +19,7 @@ import (
 
 // This file fits linear softmax models. softmaxBase is their base, and SoftmaxAlgebra their
 // Algebra; the softmax GLMs of the root package and of package learn use it. The other files
-// contrast_*.go hold the aim of the means, Newton's steps of the precisions, the first step, the
+// softmax_*.go hold the aim of the means, Newton's steps of the precisions, the first step, the
 // proof, the estimate of slow runs and the case of two classes. Read the comment of softmaxBase
 // first.
 
