@@ -42,7 +42,8 @@ type LearnOptions struct {
 	// is kept. Learned.Starts lists all results.
 	Restarts int
 	// Tol is the tolerance of the search in nats: how far the objective may be from its optimum,
-	// according to its quadratic model. Zero means 1e-4.
+	// according to its quadratic model. Zero means 1e-4, to which SparseGP.Learn adds 1e-4 for each
+	// row beyond 5000.
 	Tol float64
 }
 
