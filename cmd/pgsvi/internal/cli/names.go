@@ -59,7 +59,7 @@ func WithMean(k pgsvi.Kernel, m *data.Model, lik pgsvi.Likelihood) pgsvi.Kernel 
 // describes the flag in the error, which wraps ErrUsage.
 func Choose[T any](what string, all map[string]T, name string) (v T, err error) {
 	if _, ok := all[name]; !ok && name != "" {
-		advice := "use one of " + strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+		advice := Meant(name, slices.Sorted(maps.Keys(all)))
 		if also, ok := otherNames[strings.ToLower(name)]; ok {
 			advice = "use " + also
 		} else if _, ok := all[strings.ToLower(name)]; ok {
