@@ -200,14 +200,14 @@ func TestDamagedModels(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
 		"cut":     {string(good[:len(good)-300]), "it ends after"},
 		"half":    {string(good[:len(good)/2]), "it ends after"},
-		"longer":  {string(good) + "x", "it goes on after its end"},
+		"longer":  {string(good) + "x", "it has extra bytes after its end"},
 		"changed": {string(changed), "its checksum is"},
 		"later": {later.String(),
 			"it has version 9, and this release reads versions up to 1; use a newer release"},
 		"topics": {other.String(), "it holds a \"CTMPosterior\""},
 		"joblib": {"\x80\x04\x95\x1c\x00sklearn.linear_model",
-			"no file that a method Save of pgsvi has written"},
-		"empty": {"", "no file that a method Save of pgsvi has written"},
+			"no Save method of pgsvi wrote this file"},
+		"empty": {"", "no Save method of pgsvi wrote this file"},
 	} {
 		file := write(t, dir, name+".pgsvi", c.text)
 		status, out, stderr := run(t, "predict", file, path)

@@ -10,7 +10,7 @@
 // JSON, in which numbers round-trip to the last bit, or the bytes of a Coder for a run that has
 // not ended.
 //
-// Registry saves values of interface types, such as kernels, by name. State writes and reads a
+// Registry saves values of interface types, such as kernels, by name. Coder writes and reads a
 // running fit. Digest identifies the data of a model. WriteFile replaces files safely.
 package save
 
@@ -81,7 +81,7 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 	}
 	end := bytes.IndexByte(head, '\n') + 1
 	if end == 0 || !bytes.HasPrefix(head, []byte(magic)) {
-		return nil, fault("this is no file that a method Save of pgsvi has written")
+		return nil, fault("no Save method of pgsvi wrote this file; check its name")
 	}
 	var name string
 	var version, size int
@@ -103,11 +103,11 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 		return nil, fault("it ends after %d bytes of %d; copy or save it again", end+n,
 			uint64(end)+uint64(size)+uint64(lastBytes))
 	case n-size > lastBytes:
-		return nil, fault("it goes on after its end; copy or save it again")
+		return nil, fault("it has extra bytes after its end; copy or save it again")
 	}
 	body := all[:size]
 	if has, want := string(all[size:]), lastLine(first, body); has != want {
-		return nil, fault("its checksum is %q, and that of what it holds %q; copy or save it again",
+		return nil, fault("its checksum is %q, but its content has %q; copy or save it again",
 			strings.TrimSpace(has), strings.TrimSpace(want))
 	}
 	if version < 1 || version > k.Version {

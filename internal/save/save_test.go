@@ -46,10 +46,10 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	good := written(t, kind, `{"a":1}`)
 	for _, c := range []struct{ file, want string }{
-		{"", "no file that a method Save"},
-		{`{"a":1}`, "no file that a method Save"},
-		{"pgsvi Thing 2 7", "no file that a method Save"},
-		{"pgsvi " + strings.Repeat("x", 300) + "\n", "no file that a method Save"},
+		{"", "no Save method of pgsvi wrote"},
+		{`{"a":1}`, "no Save method of pgsvi wrote"},
+		{"pgsvi Thing 2 7", "no Save method of pgsvi wrote"},
+		{"pgsvi " + strings.Repeat("x", 300) + "\n", "no Save method of pgsvi wrote"},
 		{"pgsvi Thing\n", "first line"},
 		{"pgsvi Thing 02 7\n", "first line"},
 		{"pgsvi Thing 2 7 \n", "first line"},
@@ -59,9 +59,9 @@ func TestFaults(t *testing.T) {
 		{written(t, Kind{"Thing", 3}, ""), "newer release"},
 		{written(t, Kind{"Thing", 0}, ""), "version 0"},
 		{good[:len(good)-1], "ends after 46 bytes of 47"},
-		{good + "\n", "goes on after its end"},
+		{good + "\n", "has extra bytes after its end"},
 		{strings.Replace(good, "1}", "2}", 1), "checksum"},
-		{strings.ToUpper(good[len(good)-17:]), "no file that a method Save"},
+		{strings.ToUpper(good[len(good)-17:]), "no Save method of pgsvi wrote"},
 		{good[:len(good)-17] + strings.ToUpper(good[len(good)-17:]), "checksum"},
 	} {
 		body, err := kind.Read(strings.NewReader(c.file))
