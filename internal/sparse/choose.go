@@ -314,9 +314,10 @@ func (v Division) SampleSpread(h *parallel.Halt, r *Rows, rank int) (*mat.Dense,
 // of terms that could be represented whole.
 const worthWhole = 1e-2
 
-// Divide returns the Division of k for rows with the terms t at the rows of x, of n rows in all: a
-// kernel of few features is seen whole, and so are terms of few features beside which rounding
-// would hide the rest. At most so many features are.
+// Divide returns the Division of k for n rows. x holds the rows of a sample, and t their likelihood
+// terms. A kernel that is a sum of few features is kept as those features. So are parts of a kernel
+// with few features beside which rounding would hide the other parts. most bounds the number of
+// features.
 func Divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms, n, most int) Division {
 	_, d := x.Dims()
 	v := k.Whole(d)

@@ -16,27 +16,29 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Learning the hyper-parameters of a sparse GP, from trials on two data sets of a million rows and
-// fifty thousand.
+// These constants control the search for the hyperparameters of a sparse GP. They were tuned on two
+// data sets, of a million rows and of fifty thousand.
 const (
 	firstStage = 3000 // rows of the first stage; each stage is a search for hyperparameters
 	// The second stage has this fraction of all rows, and at most those of the sample.
 	stagePart  = 5
 	mostStage  = 25_000
 	leastStage = 400 // with fewer rows there is only one stage
-	// nats that the search may leave if a stage with more rows follows
-	firstTol  = 0.3  // in the first stage,
-	sampleTol = 0.15 // and for each row that a row of a later one counts for
-	// Ratio of the predicted gains of successive natural steps, until there is a better estimate.
+	// firstTol and sampleTol are tolerances in nats of a stage that a larger one follows.
+	// sampleTol is multiplied by the weight of a row of the stage.
+	firstTol  = 0.3
+	sampleTol = 0.15
+	// naturalRate is the ratio of the predicted gains of successive natural steps, until there is
+	// a better estimate. leastRate is its lower bound.
 	naturalRate = 0.01
 	leastRate   = 1e-4
 	hopeful     = 3 // a pass computes derivatives if its expected predicted gain is below this times the slack
 	learnForm   = 4 // version of the saved state of a search
-	// nats for each row that a row counts for below the best q at which the average information is
-	// good: it is that of F∂₁ = m
+	// infoSlack is the gap of q in nats, per weight of a row, below which the average information
+	// is accurate enough: the information where F∂₁ = m.
 	infoSlack  = 1e-2
 	mostPasses = 20 // passes at one θ
-	// part of the gain of a step of the search that the ELBO may be off by
+	// roughPart is the error allowed in the ELBO, relative to the gain of a step of the search.
 	roughPart = 0.1
 
 	// If the number of inducing inputs is a default, choosing up to StreamRank of them may cost
@@ -46,14 +48,16 @@ const (
 	manyNats   = 2e-3
 	rankRows   = 5000
 	screenRank = 100 // inducing inputs by which starts are compared
-	keepRank   = 2   // times that: below it the inducing inputs of a stage are kept
-	// in the first stage they suit lengths so much shorter
+	// A stage keeps the inducing inputs of the stage before if they cost at most keepRank times
+	// the allowance.
+	keepRank = 2
+	// searchLength shortens the length scales by which the first stage chooses its inducing inputs,
+	// so that they also suit lengths that the search finds shorter.
 	searchLength = 0.5
 )
 
-// spreadLengths shorten the length scales of spread if there are too few inducing inputs. The
-// best of these choices is taken: in few columns even spacing, and among many columns inputs where
-// the rows are.
+// spreadLengths are factors on the length scales by which spread chooses inducing inputs. The best
+// choice is taken: even spacing is best in few columns, and inputs near the rows in many.
 var spreadLengths = [...]float64{0.5, 1, 0.25}
 
 // stagesOf returns the numbers of rows of the stages of a search over n rows, kept of which are
@@ -172,9 +176,9 @@ func (l *Learning) Goal(tol float64) float64 {
 	}
 }
 
-// times returns how many rows each row of the stage counts for: in a stage of a part, after the
-// first, these make up all rows. Its objective is then the objective of all rows, except for what q fits of the
-// noise of its rows. See overfit.
+// times returns the weight of each row of the stage. After the first stage, the rows of a sample
+// have weights that sum to the number of all rows, so the objective estimates that of all rows. Its
+// bias is that q fits noise of the sample. See overfit.
 func (l *Learning) times() float64 {
 	if l.stage == 0 {
 		return 1
@@ -182,12 +186,14 @@ func (l *Learning) times() float64 {
 	return float64(l.pass.Rows.N) / float64(l.Stages[l.stage])
 }
 
-// overfit returns κ‖I − V‖², with κ = ½(times − 1): what −ELBO of rows that count for more rows is
-// too low by, nearly. With curvature G of the rows as they are, and V = (I + times·G)⁻¹, the slope
-// of −ELBO at the best q of many more rows has the covariance times²·G, and q gains
-// ½tr(V times²G) = ½times·tr(I − V). All rows gain ½tr(I − V). The square of I − V counts the
-// weights that rows determine as its trace does, and its slopes have less rounding. q is where the
-// last natural step leads: an error of V counts to first order.
+// overfit returns κ‖I − V‖² with κ = ½(times − 1). This is nearly how much lower −ELBO is for a
+// sample of weighted rows than for all rows.
+//
+// Let G be the curvature of the rows without their weights, and V = (I + times·G)⁻¹. At the best q of
+// many more rows, the slope of −ELBO has the covariance times²·G over samples, and q gains
+// ½tr(V·times²G) = ½times·tr(I − V). All rows gain ½tr(I − V). ‖I − V‖² counts the weights that the
+// rows determine, as tr(I − V) does, and rounding affects its slopes less. q is the end of the last
+// natural step, because an error of V counts to first order.
 func (l *Learning) overfit(q *gauss.Gaussian) float64 {
 	kappa := 0.5 * (l.times() - 1)
 	if kappa == 0 {
@@ -222,7 +228,7 @@ func (l *Learning) Advance() (same, ok bool) {
 	}
 	l.stage++
 	l.afar = math.Inf(1)
-	if l.rate > 0 { // the first steps of new rows are not like the last ones of others
+	if l.rate > 0 { // the first steps on new rows gain more than the last steps on old rows
 		l.rate = naturalRate
 	}
 	if l.z == nil || l.stage == 1 || l.Open && !l.suffices() ||
@@ -232,7 +238,7 @@ func (l *Learning) Advance() (same, ok bool) {
 	return same, true
 }
 
-// allowance returns the nats that up to rank inducing inputs of our choice may cost on all rows.
+// allowance returns the nats that a choice of up to rank inducing inputs may cost on all rows.
 func (l *Learning) allowance(rank int) float64 {
 	each := fewNats
 	if l.stage == 0 || rank > StreamRank {
@@ -241,8 +247,8 @@ func (l *Learning) allowance(rank int) float64 {
 	return leaveNats + each*float64(max(0, l.pass.Rows.N-rankRows))
 }
 
-// costs returns prior variances of the rest at some rows of the sample, and what a unit of each
-// costs, for these rows to stand for all.
+// costs returns rows x of the sample, the prior variances of k at them, and the cost of each unit of
+// variance in nats. The costs are scaled so that their sum over x estimates that over all rows.
 func (l *Learning) costs(k Kernel, lik Likelihood) (x *mat.Dense, prior, cost []float64) {
 	r := l.pass.Rows
 	n := min(len(r.Y), rankRows)
@@ -253,7 +259,7 @@ func (l *Learning) costs(k Kernel, lik Likelihood) (x *mat.Dense, prior, cost []
 	return x, prior, cost
 }
 
-// suffices reports whether the inducing inputs of now will do at the best θ.
+// suffices reports whether the current inducing inputs are good enough at the best θ.
 func (l *Learning) suffices() bool {
 	k, _, lik, err := l.space.At(l.Best.Theta)
 	if err != nil {
@@ -268,8 +274,9 @@ func (l *Learning) suffices() bool {
 	return l.lost(v.Rest, l.z, x, cost) <= keepRank*l.allowance(m+v.Wholes()+1)
 }
 
-// lost returns the nats that the inducing inputs z of k, the rest of the kernel, leave at the rows
-// of x, whose variances cost so many: +Inf if their covariance has no factor.
+// lost returns the nats that the inducing inputs z lose at the rows of x. k is the kernel without its
+// whole terms, and cost holds the nats for each unit of variance at each row. The result is +Inf if
+// the covariance of z has no Cholesky factor.
 func (l *Learning) lost(k Kernel, z, x *mat.Dense, cost []float64) float64 {
 	u := Undivided(k).Factored(l.pass.Workers.Halt, z)
 	if u == nil {
@@ -335,11 +342,10 @@ func (l *Learning) suit(k Kernel, lik Likelihood, rank int) error {
 			break
 		}
 	}
-	// These are too few, and serve better spread over all rows: in few columns evenly, and among
-	// many columns where the rows are.
+	// There are too few inducing inputs, so they are spread over all rows instead.
 	m, _ := l.z.Dims()
 	lengths, least := spreadLengths[:], math.Inf(1)
-	if l.stage == 0 { // they are chosen again
+	if l.stage == 0 { // the next stage chooses again
 		lengths = lengths[:1]
 	}
 	for i, shorter := range lengths {
@@ -388,7 +394,7 @@ func (l *Learning) Evaluate(theta []float64, slack, _ float64, wanted bool) (sea
 	switch {
 	case h.Stopped():
 		return none, h.Err()
-	case errors.Is(err, sentinel.ErrShape): // not the rows of the first time
+	case errors.Is(err, sentinel.ErrShape): // the rows differ from those of the first pass
 		return none, err
 	case err != nil:
 		return none, nil
@@ -396,8 +402,8 @@ func (l *Learning) Evaluate(theta []float64, slack, _ float64, wanted bool) (sea
 	return *at, nil
 }
 
-// nearest returns, of the points with the inducing inputs of now or the same θ, the one nearest to
-// θ, or nil.
+// nearest returns the last or best point, whichever is nearer to θ. A point is skipped unless it has
+// the current inducing inputs or the same θ. The result is nil if both are skipped.
 func (l *Learning) nearest(theta []float64) (near *Point) {
 	var least float64
 	for _, p := range [2]*Point{&l.last, &l.Best} {
@@ -411,10 +417,10 @@ func (l *Learning) nearest(theta []float64) (near *Point) {
 	return near
 }
 
-// carried returns the state of p as a state at u, with the same inducing inputs or the same θ,
-// for times as many rows. It returns nil if p has no state. Near the θ of p the result is close
-// to the best state, because the information of the rows about latent values changes little with
-// θ, unlike their information about weights.
+// carried returns the state of p as a state at u, scaled to the number of rows of the current pass.
+// u has the inducing inputs of p or its θ. The result is nil if p has no state. Near the θ of p it is
+// close to the best state, because the information of the rows about latent values changes little
+// with θ, unlike their information about weights.
 func (l *Learning) carried(p *Point, u *Inducing) *gauss.Gaussian {
 	k, _, _, err := l.space.At(p.Theta)
 	if err != nil {
@@ -470,7 +476,7 @@ func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted 
 	}
 	var s *slopes
 	if wanted {
-		// otherwise the information from fewer rows suffices
+		// If info is false, the average information of fewer rows is used.
 		info := p.From > 0 || l.info == nil || len(l.Stages) == 1 ||
 			l.pass.Rows.All == nil && slack <= infoSlack
 		if info {
