@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	startMix    = 0.2  // share of a start in the first topics, the rest being that of all words
-	startDocs   = 3    // documents for a topic of StartDocs
-	startTries  = 3    // times that StartKMeans clusters the documents; the best result counts
+	startMix    = 0.2  // weight of a start in the first topics; 1 − startMix goes to the corpus
+	startDocs   = 3    // documents per topic of StartDocs
+	startTries  = 3    // times that StartKMeans clusters the documents; it keeps the best
 	startParts  = 4    // clusters of k-means for each topic
 	startRounds = 5    // rounds of k-means
 	startSample = 4096 // most documents that k-means clusters
 	startMoves  = 3    // rounds in which documents move between topics
 	startSmooth = 0.3  // count added to each word of a topic in these rounds
-	startFew    = 20   // topics up to which StartAuto is StartKMeans
-	anchorDim   = 400  // of the random projection of anchor words, which keeps distances to some 5%
-	// An anchor word occurs in at least so many documents, and in at least this fraction of
-	// them: a word of few documents has a row of much noise.
+	startFew    = 20   // most topics for which StartAuto is StartKMeans
+	anchorDim   = 400  // dimension of the random projection, which keeps distances to about 5%
+	// An anchor word occurs in at least anchorMin documents, and in at least the fraction
+	// anchorPart of them, because the co-occurrence row of a rare word is noisy.
 	anchorMin, anchorPart = 3, 0.01
 )
 
-// Start is where the topics of a model start from.
+// Start is the method that initializes topics.
 type Start int
 
 const (
 	// StartAuto is StartKMeans up to startFew topics and StartAnchors above.
 	StartAuto Start = iota
-	// StartKMeans makes small clusters of documents by the cosine of their TF-IDF weights, and
-	// divides them among the topics so that their words are most likely.
+	// StartKMeans clusters the documents by the cosine of their TF-IDF weights. It makes more
+	// clusters than topics, and divides them among the topics so that their words are most likely.
 	StartKMeans
-	// StartAnchors finds anchor words, whose company is far from that of any mixture of the others
-	// (Arora et al., 2013). The documents with such a word take the place of a cluster.
+	// StartAnchors finds anchor words, whose co-occurrences are far from those of any mixture of
+	// other words (Arora et al., 2013). A topic starts from the documents with its anchor word.
 	StartAnchors
-	// StartDocs puts a few documents drawn at random in place of a cluster.
+	// StartDocs starts each topic from a few documents drawn at random.
 	StartDocs
 	// StartRandom multiplies the word frequencies of the corpus by random numbers.
 	StartRandom
 )
 
-// of returns what s means for so many topics.
+// of resolves StartAuto for the number of topics.
 func (s Start) of(topics int) Start {
 	switch {
 	case s != StartAuto:
@@ -59,7 +59,7 @@ func (s Start) of(topics int) Start {
 	return StartKMeans
 }
 
-// Bytes returns the memory that s takes to find where so many topics start from.
+// Bytes returns the memory that s needs to initialize topics.
 func (s Start) Bytes(topics, terms int) float64 {
 	if s.of(topics) == StartAnchors {
 		return memory.Bytes(anchorDim, 1, terms)
@@ -67,15 +67,15 @@ func (s Start) Bytes(topics, terms int) float64 {
 	return 0
 }
 
-// starter finds where K topics start from.
+// starter initializes k topics.
 type starter struct {
 	docs     []Doc
 	terms, k int
 	workers  int
 }
 
-// Topics returns where k topics of docs start from: a row of terms numbers for each, of positive
-// sum. They do not depend on the number of workers. Once ctx is done they are of no use.
+// Topics returns the initial k topics for docs. Each is a row of numbers, one per term, with a
+// positive sum. They do not depend on the number of workers, and are meaningless once ctx is done.
 func (s Start) Topics(
 	ctx context.Context, workers int, docs []Doc, terms, k int, rng *rand.Rand,
 ) [][]float64 {
@@ -129,7 +129,8 @@ func addDoc(row []float64, d Doc) {
 	}
 }
 
-// tfidf returns the documents with weights y_v log(D/D_v) of norm 1 in place of counts.
+// tfidf returns the documents with their counts replaced by TF-IDF weights y_v log(D/D_v), scaled to
+// norm 1.
 func (m starter) tfidf() []Doc {
 	idf := make([]float64, m.terms)
 	for _, d := range m.docs {
@@ -156,10 +157,10 @@ func (m starter) tfidf() []Doc {
 	return out
 }
 
-// clusters stores in out the words of K clusters of documents. It makes startParts·K clusters by
-// k-means, divides them among the topics (see partition), and lets documents move between topics.
-// The best of a few tries counts, and the tries share the workers. K clusters of k-means alone
-// would not do, because most groups of documents end up in one cluster if there are more groups
+// clusters stores the word counts of K clusters of documents in out. It makes startParts·K clusters
+// by k-means, divides them among the topics (see partition), and moves single documents between
+// topics. It repeats this a few times, in parallel, and keeps the best result. K clusters by k-means
+// alone are worse, because most groups of documents end up in one cluster if there are more groups
 // than topics.
 func (m starter) clusters(ctx context.Context, out [][]float64, rng *rand.Rand) {
 	few := m
@@ -170,7 +171,7 @@ func (m starter) clusters(ctx context.Context, out [][]float64, rng *rand.Rand) 
 		}
 	}
 	var tries [startTries]struct {
-		rng        *rand.Rand // each try has one, so the order of the tries does not matter
+		rng        *rand.Rand // its own, so the order of the tries does not matter
 		rows       [][]float64
 		likelihood float64
 	}
@@ -207,7 +208,7 @@ func (m starter) clusters(ctx context.Context, out [][]float64, rng *rand.Rand) 
 	}
 }
 
-// parts returns the words of each cluster of documents.
+// parts returns the word counts of each cluster of documents.
 func (m starter) parts(cluster []int) []Doc {
 	parts := make([]Doc, max(m.k, min(startParts*m.k, len(m.docs))))
 	members := make([][]int, len(parts))
@@ -262,8 +263,8 @@ func likelihood(rows [][]float64) (l float64) {
 	return l
 }
 
-// kMeans returns the cluster of each document with the TF-IDF weights x: spherical k-means from
-// centers that k-means++ draws. A document that shares no word with any center goes to a random
+// kMeans returns the cluster of each document by spherical k-means on the TF-IDF weights x. The first
+// centers are drawn by k-means++. A document that shares no word with any center goes to a random
 // cluster.
 func (m starter) kMeans(ctx context.Context, x []Doc, words postings, rng *rand.Rand) []int {
 	k := max(m.k, min(startParts*m.k, len(x)))
@@ -311,8 +312,8 @@ func (m starter) kMeans(ctx context.Context, x []Doc, words postings, rng *rand.
 	return cluster
 }
 
-// seed stores k documents in centers, each drawn with a probability in proportion to its distance
-// from those before (k-means++, Arthur and Vassilvitskii 2007).
+// seed draws k documents as centers. Each is drawn with a probability proportional to its distance
+// from the centers before it (k-means++, Arthur and Vassilvitskii 2007).
 func (m starter) seed(centers []float64, k int, x []Doc, words postings, rng *rand.Rand) {
 	far, cos := make([]float64, len(x)), make([]float64, len(x))
 	for n := range far {
