@@ -12,27 +12,27 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file begins a search with sites that are held. The sites of many rows hardly depend on the
-// prior of the weights. With sites R = XᵀΓX and b, a prior N(0, Λ0⁻¹) of the weights less their prior
-// mean, and P = R + Λ0,
+// This file begins a search with fixed sites, because the sites of many rows hardly depend on the
+// prior of the weights. Let the sites be R = XᵀΓX and b, let N(0, Λ0⁻¹) be the prior of the weights
+// minus their prior mean, and let P = R + Λ0. Then
 //
 //	−ELBO(θ) = ½log|P| − ½log|Λ0| − ½bᵀP⁻¹b + const
 //
-// is exact at the θ of the sites, and nearly so elsewhere. It takes no pass over the rows. A search of
-// its own finds where that is least, and the search of all rows then tries that θ first, with the
-// curvature of this function. After that it continues as usual, to the same tolerance.
+// is exact at the θ of the sites and a close approximation elsewhere, without a pass over the rows.
+// foresee minimizes it by a search of its own. The search over all rows then tries that minimum first,
+// with the curvature of this function, and continues to the same tolerance as without it.
 //
-// Under Gaussian noise, sites are in proportion to the inverse of its variance, so −ELBO(θ) with held
-// sites is exact at every θ, also if the variance is learned. Run.Step calls foresee.
+// Under Gaussian noise, sites are proportional to the inverse of the noise variance. So −ELBO(θ) with
+// fixed sites is exact at every θ, even if the variance is learned. Run.Step calls foresee.
 
 const (
 	heldRows  = 4    // least number of rows per weight
 	heldSteps = 100  // most evaluations of the function
-	heldGoal  = 0.01 // part of the goal of the search of all rows, because evaluations are cheap
+	heldGoal  = 0.01 // goal of this search, relative to that of the search over all rows
 )
 
-// Hold implements Held for a full covariance. The parameters of the likelihood are not learned, or the
-// likelihood is Gaussian with its noise learned.
+// Hold implements Held. It returns nil unless the covariance is full, and either the likelihood has no
+// parameters to learn or it is Gaussian.
 func (l *Weights) Hold() func(theta []float64) search.Point {
 	s := l.last
 	if l.diagonal || s == nil || s.Run.Double || len(s.Lin.Prior.Each) > 0 ||
@@ -54,8 +54,8 @@ func (l *Weights) Hold() func(theta []float64) search.Point {
 	return h.at
 }
 
-// heldSites are the sites R and b. If the variance of the noise is learned, R, b and the sum of squares
-// Σ w_n y_n²/noise belong to the noise, and sites at another variance are in proportion.
+// heldSites are the sites R and b. If the noise variance is learned, R, b and the sum of squares
+// Σ w_n y_n²/noise are those at the variance noise, and are rescaled for another variance.
 type heldSites struct {
 	prior   *BlockPrior
 	workers term.Crew
@@ -119,11 +119,11 @@ func (h *heldSites) at(theta []float64) search.Point {
 	return x
 }
 
-// noisy returns the slope and the information of the log variance of the noise. The residual of the
-// responses has XᵀΓ(y − Xm) = Λ0m, and its square is the sum of squares less bᵀP⁻¹b and mᵀΛ0m.
+// noisy returns the slope and the information of the log noise variance. At the mean m,
+// XᵀΓ(y − Xm) = Λ0m, and the residual sum of squares is the sum of squares minus bᵀP⁻¹b and mᵀΛ0m.
 func (h *heldSites) noisy(square, fit float64, prec, mean, variance []float64) rounds.Tilted {
 	pull := make([]float64, h.d)
-	free, own := 0.0, 0.0 // the trace of VR, and mᵀΛ0m
+	free, own := 0.0, 0.0 // tr(VR) and mᵀΛ0m
 	for j, a := range prec {
 		pull[j] = -a * mean[j]
 		free += 1 - a*variance[j]
@@ -133,7 +133,7 @@ func (h *heldSites) noisy(square, fit float64, prec, mean, variance []float64) r
 		Shared: []float64{square - fit - own}}
 }
 
-// foresee proposes the minimum with held sites to the search, which is at its first point.
+// foresee proposes the minimum with fixed sites as the second point of the search.
 func (s *Run) foresee() {
 	m, ok := s.Model.(Held)
 	if !ok || len(s.space.Coords) > bendMost {

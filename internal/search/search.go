@@ -41,13 +41,13 @@ const (
 	falseGain  = 0.25
 	sharper    = 0.01
 	sharpest   = 1e-6
-	firstSlack = 3e-3 // nats below its maximum that q may be at first,
-	slackPart  = 0.03 // and then of what the step promises
+	firstSlack = 3e-3 // error of f allowed at first, in nats
+	slackPart  = 0.03 // error of f allowed later, relative to the predicted gain of the step
 	closeGain  = 0.1  // predicted gain of a step, in nats, below which Close applies
-	ExactPart  = 1e-2 // of the goal, below which it need not be
-	StopPart   = 0.1  // of the goal, above which the search does not end
-	// the same where passes over all rows are dear; with 0.4 the slopes once ended a search 3 nats
-	// short that may leave 0.9
+	ExactPart  = 1e-2 // smallest error of f that is asked for, relative to the goal
+	StopPart   = 0.1  // largest error of f at which the search ends, relative to the goal
+	// StagedPart is StopPart if passes over all rows are expensive. With 0.4 a search once ended
+	// 3 nats from the minimum, with a goal of 0.9.
 	StagedPart = 0.1
 	// noisyTurn is the part of sᵀy, in nats, that both ends of a step may be off by before that
 	// hides it.
@@ -464,8 +464,9 @@ func (s *Search) aim() {
 	s.try()
 }
 
-// head turns to the minimum of the metric b, which it overwrites, and returns what that promises.
-func (s *Search) head(b *mat.SymDense) (promise float64) {
+// head sets the direction of the next step to the minimum of the metric b, and returns the gain that
+// b predicts. It overwrites b.
+func (s *Search) head(b *mat.SymDense) (gain float64) {
 	s.dir, s.tries, s.t, s.proposed = s.solve(b), 0, 1, false
 	s.slope = floats.Dot(s.dir, s.Cur.Grad)
 	return -0.5 * s.slope
