@@ -214,6 +214,39 @@ func ExampleGramGrad() {
 	// [-2.787 1.998 -0.085]
 }
 
+// ExampleNewCTMStream learns topics from documents that arrive one by one and are not kept.
+func ExampleNewCTMStream() {
+	stream, err := pgsvi.NewCTMStream(4, 2, &pgsvi.CTMOptions{Start: pgsvi.StartKMeans})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	sport := pgsvi.Document{Words: []int{0, 1}, Counts: []float64{3, 2}}
+	money := pgsvi.Document{Words: []int{2, 3}, Counts: []float64{4, 1}}
+	for range 300 {
+		for _, d := range []pgsvi.Document{sport, money} {
+			if err := stream.Add(d); err != nil {
+				fmt.Println(err)
+				return
+			}
+		}
+	}
+	post, err := stream.Posterior()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(stream.Len(), "documents")
+	topics := post.Topics()
+	for k := range 2 {
+		fmt.Printf("%.1f\n", topics.RawRowView(k))
+	}
+	// Unordered output:
+	// 600 documents
+	// [0.6 0.4 0.0 0.0]
+	// [0.0 0.0 0.8 0.2]
+}
+
 func ExampleNewLDA() {
 	// Documents with two topics, as counts of the words of a vocabulary.
 	c := &pgsvi.Corpus{Vocab: strings.Fields("sea ship wind rate bank loan"), Terms: 6}

@@ -8,6 +8,8 @@ import (
 	"log"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"time"
 
 	"gonum.org/v1/gonum/mat"
@@ -64,6 +66,54 @@ func (p *patience) Converged(it pgsvi.Iteration) pgsvi.Status {
 }
 
 // A stopping rule of your own implements Converger. The default rule can run next to it.
+// ExampleCheckpoint stops a run after one pass and continues it from its file.
+func ExampleCheckpoint() {
+	x := mat.NewDense(200, 1, nil)
+	y := make([]float64, 200)
+	for i := range y {
+		x.Set(i, 0, float64(i%21-10)/10)
+		y[i] = float64(i * i % 5)
+	}
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.Poisson{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "pgsvi")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "run")
+	ctx := context.Background()
+	first := &pgsvi.Solver{MaxPasses: 1, BatchSize: 20, Checkpoint: pgsvi.Checkpoint{Path: path}}
+	if _, err := first.Run(ctx, glm); err != nil {
+		log.Fatal(err)
+	}
+
+	f, err := os.Open(path) // in practice, in another process
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	rest := &pgsvi.Solver{MaxPasses: 20, BatchSize: 20}
+	run, err := rest.LoadResult(ctx, f, glm)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("passes in the file:", run.Passes)
+	if run, err = rest.Resume(ctx, run); err != nil {
+		log.Fatal(err)
+	}
+	whole, err := rest.Run(ctx, glm)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("same ELBO as one run:", run.ELBO == whole.ELBO)
+	// Output:
+	// passes in the file: 1
+	// same ELBO as one run: true
+}
+
 func ExampleDefaultConverger() {
 	s := pgsvi.Solver{Converger: pgsvi.AnyOf(&patience{most: 3}, pgsvi.DefaultConverger())}
 	_, res, err := doseModel().Fit(context.Background(), &s)
