@@ -79,4 +79,9 @@
 // Of 20,000 random problems 16,000 use this engine. All of them take targets, 11,700 a mixture,
 // 2,240 leap, 1,630 (advance) and 720 (when slow) targets of single sites, 410 walk, 350 alone,
 // 118 an outer step, 57 narrow, and 26 mode.
+//
+// The rarest two were tested by leaving them out, on 40,000 other problems. 248 of these try narrow:
+// without it three more fits do not converge, and one of the three is 1e10 nats from an optimum that
+// narrow reaches. 69 try mode: without it two problems with a known optimum return an error, four
+// more fits do not converge, and one reports an infinite gap. So both stay.
 package site
