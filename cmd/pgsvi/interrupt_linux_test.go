@@ -159,7 +159,7 @@ func TestInterruptReading(t *testing.T) {
 // TestInterruptFit interrupts fits, and checks that they write no model and no other file.
 func TestInterruptFit(t *testing.T) {
 	dir := t.TempDir()
-	big := bigTable(t, dir, 3000, 150)
+	big := bigTable(t, dir, 3000, 500) // a fit takes over a second
 	columns := write(t, dir, "columns.txt", columnsYes)
 	var texts strings.Builder
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -177,13 +177,15 @@ func TestInterruptFit(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		printed bool // the columns
+		wait    time.Duration
 		args    []string
 	}{
-		{"fit", true, []string{"fit", "-formula", "y ~ .", "-columns",
+		{"fit", true, 50 * time.Millisecond, []string{"fit", "-formula", "y ~ .", "-columns",
 			columns, big}},
-		{"gp", true, []string{"gp", "-columns", columns, big}},
-		{"topics", false, []string{"topics", "-topics", "50", corpus}},
-		{"topics lda", false, []string{"topics", "-topics", "50", "-model", "lda", corpus}},
+		{"gp", true, 50 * time.Millisecond, []string{"gp", "-columns", columns, big}},
+		{"topics", false, 300 * time.Millisecond, []string{"topics", "-topics", "50", corpus}},
+		{"topics lda", false, 300 * time.Millisecond,
+			[]string{"topics", "-topics", "50", "-model", "lda", corpus}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := start(t, append(c.args, "-o", filepath.Join(dir, "model"))...)
@@ -198,7 +200,7 @@ func TestInterruptFit(t *testing.T) {
 					}
 				}
 			}
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(c.wait)
 			p.interrupt()
 			after, err := os.ReadDir(dir)
 			if err != nil || len(after) != len(before) {
