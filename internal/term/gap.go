@@ -80,7 +80,7 @@ func (s *Marginals) Change() SiteChange {
 
 // Square returns about ‖Δ‖²_F. It is an upper bound if no γ is negative. No eigenvalue of Δ
 // exceeds the greatest relative change of a site, or Σ |δ|v. A site that becomes active or
-// inactive says next to nothing about the eigenvalues.
+// inactive hardly narrows down the eigenvalues.
 func (c *SiteChange) Square() float64 {
 	norm := math.Sqrt(c.shared) + c.alone
 	return min(norm*norm, c.Nuclear*min(c.Nuclear, max(1-c.least, c.most-1)))

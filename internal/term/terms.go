@@ -492,7 +492,7 @@ func gather(dst, x []float64, batch []int, lo int) {
 
 // expectSite stores the expectation x of term n, element i of s. If its derivatives are unusable,
 // it stores derivatives under a narrower marginal instead, which give a finite step in the right
-// direction. NaN means that there are none.
+// direction. NaN means that no such value exists.
 func (t *Terms) expectSite(s *Marginals, i, n int, x Expectation) {
 	m, v := s.M[i], s.V[i]
 	s.E[i], s.bound[i] = x.Value, x.Err

@@ -39,7 +39,7 @@ const (
 	// StartKMeans clusters the documents by the cosine of their TF-IDF weights. It makes more
 	// clusters than topics, and divides them among the topics so that their words are most likely.
 	StartKMeans
-	// StartAnchors finds anchor words, whose co-occurrences are far from those of any mixture of
+	// StartAnchors finds anchor words, whose co-occurrences differ from any mixture of the rows of
 	// other words (Arora et al., 2013). A topic starts from the documents with its anchor word.
 	StartAnchors
 	// StartDocs starts each topic from a few documents drawn at random.
@@ -48,7 +48,7 @@ const (
 	StartRandom
 )
 
-// of resolves StartAuto for the number of topics.
+// of replaces StartAuto by the method for the number of topics.
 func (s Start) of(topics int) Start {
 	switch {
 	case s != StartAuto:
