@@ -43,10 +43,11 @@ const keptResiduals = 8_000_000
 // Pass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights. It returns the exact ELBO
 // there and the whole natural step,
 //
-//	P₊ = I + F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,   t = −∂₂, or max(0, −∂₂) if P₊ is not positive definite otherwise,
+//	P₊ = I + F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,   t = −∂₂,
 //
 // where F = L⁻¹K(Z, X) holds the features, M×N, and ∂₁ and ∂₂ are the derivatives of the
-// expectations in the mean (Khan and Lin, 2017). For each row it computes the features in the
+// expectations in the mean (Khan and Lin, 2017). If that P₊ is not positive definite, t is
+// max(0, −∂₂). For each row it computes the features in the
 // metric of q, with P = RRᵀ,
 //
 //	G = R⁻¹F = (LR)⁻¹K(Z, X),   η = Gᵀ(Rᵀm),   v_n = ‖g_n‖²,
@@ -55,10 +56,10 @@ const keptResiduals = 8_000_000
 // by one triangular solve. Another solve, for ‖f_n‖², gives c_n; the first pass at z stores it.
 type Pass struct {
 	Rows    *Rows
-	From    int // number of first rows of the sample to read; 0 means all rows
+	From    int // reads only that many rows from the start of the sample; 0 means all rows
 	Z       *Inducing
 	Lik     Likelihood
-	Fit     Fit // that makes a start of some rows
+	Fit     Fit // fits a few rows, as a start
 	Workers term.Crew
 	// Times is how many rows each row counts for, as a sample of more rows; 0 means 1.
 	Times float64
@@ -77,9 +78,9 @@ type Pass struct {
 	metric fma.Lower // LR
 	r, lr  []float64 // M×M, with zeros above the diagonals
 	mean   []float64 // Rᵀm
-	left   []float64 // c of the first rows,
-	leftOf *Inducing // the values that left belongs to
-	leftIn int       // and its number of rows; a nil leftOf means unknown
+	left   []float64 // c of the first leftIn rows, at the inducing inputs leftOf
+	leftOf *Inducing // nil if left is not known
+	leftIn int
 	centre []float64
 	noisy  bool
 	blur   float64 // rounding error of the largest variance under the rest

@@ -203,7 +203,7 @@ func (s *slopes) add(i int, l *lane) {
 	}
 }
 
-// of returns the kernel of the part p, with derivatives.
+// of returns the kernel of the part p, which has derivatives.
 func (s *slopes) of(p part) Kernel {
 	if p.number < len(s.terms.Whole) {
 		return s.terms.Whole[p.number].Kernel

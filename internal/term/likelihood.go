@@ -53,10 +53,10 @@ type Rowwise interface {
 	LogProbSum(y []float64) logprob.Sum
 }
 
-// Many takes many expectations at once.
+// Many computes the expectations of many terms at once.
 type Many struct {
-	// Own returns what the expectations of a response have of it alone, such as log y!; nil means
-	// nothing. Terms ask once for each response.
+	// Own returns a number that Expect needs and that depends on the response alone, such as
+	// log y!. Terms calls it once for each response. Nil means that Expect needs none.
 	Own func(y float64) float64
 	// Expect computes expectations of several terms at once. On entry value holds the responses,
 	// d1 the means, d2 the variances and bound the results of Own. Expect replaces them by the

@@ -51,7 +51,7 @@ func (t *Terms) Of(o *Terms) bool { return t == o || t.Model == o }
 // Len returns N.
 func (t *Terms) Len() int { return len(t.Y) }
 
-// Sub returns the terms at index, new; nil is all of them.
+// Sub returns new Terms that hold those at index; a nil index means all of them.
 func (t *Terms) Sub(index []int) *Terms {
 	if index == nil {
 		return t
@@ -546,7 +546,7 @@ func (t *Terms) Sane(s *Marginals, i, n int) (gamma, a float64) {
 	return -y.D2, y.D1 - y.D2*(at-m)
 }
 
-// Absurd reports whether there is a target of s that is.
+// Absurd reports whether a target of s is absurd.
 func (s *Marginals) Absurd() bool {
 	for i, g := range s.Tg {
 		if Absurd(Expectation{D1: s.D1[i], D2: -g}, MostNats) {
@@ -556,9 +556,9 @@ func (s *Marginals) Absurd() bool {
 	return false
 }
 
-// Absurd reports whether derivatives are useless as a direction: they overflow, or they predict a
-// gain of more than the given number of nats within a short distance, as the derivatives of an
-// exponential do far out.
+// Absurd reports whether the derivatives x are useless as a direction: they overflow, or they
+// predict a gain of more than the given nats within a short distance. The derivatives of an
+// exponential do so far from its mode.
 func Absurd(x Expectation, nats float64) bool {
 	return !Moderate(x) || x.D1*x.D1 > nats*math.Abs(x.D2) &&
 		math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
