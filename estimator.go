@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -351,9 +352,9 @@ func (p Pathwise) drawsOf(q Dist, sites bool) int {
 }
 
 // pathOf returns the Family of q if it has paths, or nil.
-func pathOf(q Dist) PathFamily {
+func pathOf(q Dist) expfam.PathFamily {
 	if e, ok := q.(*Exp); ok {
-		f, _ := e.at.F.(PathFamily)
+		f, _ := e.at.F.(expfam.PathFamily)
 		return f
 	}
 	return nil
@@ -369,8 +370,8 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	}
 	path := pathOf(q)
 	if formOf(q) == nil && path == nil {
-		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian or a PathFamily, but q is a "+
-			"%s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
+		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian, or a Family with RandPath and "+
+			"PathGrad, but q is a %s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
 		return p.SetupSites(s.Likelihood())
