@@ -19,7 +19,7 @@ import (
 //
 // A full covariance with more rows than weights is computed over the weights (primal). With fewer
 // rows, it is computed over the linear predictors (dual), as for a Gaussian process. With a
-// divergence other than KL, the step is the numeric step of Objective. With an Adaptive divergence,
+// divergence other than KL, the step is the numeric step of Objective. With an adaptive divergence,
 // it is the gradient step of Objective.Linearized in the coordinates LogCholesky.
 //
 // The error wraps

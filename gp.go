@@ -264,9 +264,9 @@ func (g *GP) farFrom0(learned bool) []string {
 //   - ErrNotFinite if a covariance is not finite;
 //   - ErrNotPosDef if the Kernel is found not to be positive definite, or if K is singular and d is
 //     not KL;
-//   - ErrNoProx if d is Adaptive, which needs an Objective.
+//   - ErrNoProx if d is adaptive, which needs an Objective.
 func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
-	if _, ok := d.(Adaptive); ok {
+	if _, ok := d.(adaptive); ok {
 		return nil, fmt.Errorf(
 			"pgsvi: a GP has no step with %s, which needs the coordinates of a "+
 				"dense covariance; use GP.Objective: %w", spell(d), ErrNoProx)

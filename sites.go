@@ -463,7 +463,7 @@ func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Dive
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := d.(Adaptive); ok {
+		if _, ok := d.(adaptive); ok {
 			f = f.Linearized()
 			f.Init = f.Init.In(LogCholesky)
 		}
