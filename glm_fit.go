@@ -44,7 +44,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		return s, nil
 	}
 	return newLinearStepper(ctx, &g.lin, env, d,
-		linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
+		linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.Coordinates})
 }
 
 // Objective returns the model as an Objective over w − μ0, for use with any method of the paper. It

@@ -138,7 +138,7 @@ func interruptedRuns(t testing.TB) []run {
 			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
 		{"GP, step size, appendix",
 			gp(BernoulliLogit{}, classes,
-				&GPOptions{Estimator: Pathwise{Samples: 8}, MeanUpdate: Appendix}),
+				&GPOptions{Estimator: Pathwise{Samples: 8}, Coordinates: MeanCov}),
 			Solver{StepSize: steps, BatchSize: 9, MaxPasses: 5, Sampler: WithReplacement(),
 				EvalEvery: 4}},
 		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}),
