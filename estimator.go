@@ -211,6 +211,15 @@ type Integrand interface {
 	GradLogProb(dst, z []float64) bool
 }
 
+// siteBatch is a batch of Sites, Σ_i w_i log p(y_i|x_iᵀz).
+type siteBatch struct {
+	estimate.SiteBatch
+	lik Likelihood
+}
+
+// Likelihood returns p.
+func (b *siteBatch) Likelihood() Likelihood { return b.lik }
+
 // ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q. It is also called
 // REINFORCE or the likelihood-ratio method (Glynn, 1990; Williams, 1992; Ranganath et al., 2014).
 // It needs only LogProb and applies to every family. All terms of a batch share the draws.

@@ -264,15 +264,6 @@ func (s Sites) Validate() error {
 	return checkLabels(s.Lik, s.Y)
 }
 
-// siteBatch is a batch of Sites, Σ_i w_i log p(y_i|x_iᵀz).
-type siteBatch struct {
-	estimate.SiteBatch
-	lik Likelihood
-}
-
-// Likelihood returns p.
-func (b *siteBatch) Likelihood() Likelihood { return b.lik }
-
 func (f *expectedTerms) digest(d *save.Digest) {
 	digestPart(d, f.ll)
 	d.Text(fmt.Sprintf("%T", f.est))
