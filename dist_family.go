@@ -254,7 +254,7 @@ func distName(q Dist) string {
 	return fmt.Sprintf("%T of dimension %d", q, q.Dim())
 }
 
-// Chart implements Charted. The chart is the Chart of the Family, or η if it has none.
+// Chart implements Charted. The chart is the Chart of the Family. Without a Chart it is η.
 func (q *Exp) Chart(dst []float64) []float64 { return q.at.Chart(dst) }
 
 // SetChart implements Charted.

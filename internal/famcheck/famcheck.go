@@ -70,8 +70,8 @@ var optionalSets = []reflect.Type{
 	reflect.TypeFor[expfam.PathFamily](), reflect.TypeFor[expfam.ChartFamily](),
 }
 
-// optional returns an error for each set of optional methods of which f has a part, or of which a
-// method has another signature. Such a set would be ignored.
+// optional returns an error for each set of optional methods that would be ignored, because f has
+// only a part of the set or a method with another signature.
 func optional(f reflect.Type) (errs []error) {
 	for _, set := range optionalSets {
 		if f.Implements(set) {
