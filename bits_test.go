@@ -222,7 +222,7 @@ func fits() map[string]func(b fitBits) error {
 	gp("steps of the paper", wide, wide.sign, se, logit, nil,
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.5), BatchSize: 20, MaxPasses: 10})
 	gp("steps of the appendix", small, small.real, se, student,
-		&pgsvi.GPOptions{MeanUpdate: pgsvi.Appendix},
+		&pgsvi.GPOptions{Coordinates: pgsvi.MeanCov},
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.3), MaxPasses: 10})
 	gp("steps of draws", wide, wide.sign, se, logit,
 		&pgsvi.GPOptions{Estimator: pgsvi.Pathwise{Samples: 20}},
@@ -272,7 +272,7 @@ func fits() map[string]func(b fitBits) error {
 	glm("steps of the paper", c, c.x, c.sign, logit, nil,
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.5), BatchSize: 50, MaxPasses: 6})
 	glm("steps of the appendix", c, c.x, c.sign, logit,
-		&pgsvi.GLMOptions{MeanUpdate: pgsvi.Appendix},
+		&pgsvi.GLMOptions{Coordinates: pgsvi.MeanCov},
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.4), MaxPasses: 6})
 	c = newBitsData(60, 200, 16, 2)
 	glm("dual, weights, offsets", c, c.x, c.sign, logit,

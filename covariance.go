@@ -53,18 +53,3 @@ func covarianceOf(c gauss.Cov) Covariance {
 		return LowRankCovariance
 	}
 }
-
-// MeanUpdate selects one of the two published updates of the mean of a GP or a GLM. Let r =
-// 1/(1+β), f(m, V) = −Σ_n E_q[log p(y_n|z_n)], a = ∂f/∂m and Γ = diag(2 ∂f/∂v), estimated from the
-// batch. Both updates have V₊⁻¹ = K⁻¹ + Γ₊ with Γ₊ = rΓ_k + (1−r)Γ.
-type MeanUpdate int
-
-const (
-	// MainText is m₊ = m − (1−r)V₊(K⁻¹m + a), the exact proximal step in the mean parameters (m, V
-	// + mmᵀ). It averages natural parameters (Khan et al., 2016, the update of the main text, with
-	// Γ = diag(2 ∂f/∂v)).
-	MainText MeanUpdate = iota
-	// Appendix is m₊ = m − (1−r)[(1−r)K⁻¹ + rV⁻¹]⁻¹(K⁻¹m + a), the exact proximal step in the
-	// coordinates (m, V) (Khan et al., 2016, appendix).
-	Appendix
-)

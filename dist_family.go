@@ -27,6 +27,38 @@ import (
 // the Fisher information is positive definite. A distribution over K categories therefore has K−1
 // natural parameters. Two members belong to the same family if their Family values are equal by
 // reflect.DeepEqual.
+//
+// The methods below are optional. CheckFamily reports a set that is incomplete or has a method with
+// the wrong signature.
+//
+// Steps use fast products with the Fisher information F and its inverse instead of factorizing the
+// matrix of Fisher, if the type has
+//
+//	FisherMul(dst, g, eta []float64)   // stores F·g in dst, which may be g
+//	FisherSolve(dst, g, eta []float64) // stores F⁻¹g in dst, which may be g
+//
+// Exp.Entropy needs a formula, because A and μ do not determine the entropy if h is not constant:
+//
+//	Entropy(eta []float64) float64 // −E[log q(z|η)] in nats, or NaN if it is unknown
+//
+// Pathwise needs draws that are differentiable in η for fixed randomness (reparameterization). The
+// derivative of a draw may be the implicit derivative −(∂F(z|η)/∂η)/q(z|η), with F the distribution
+// function (Figurnov, Mohamed and Mnih, 2018):
+//
+//	// AuxLen returns the length of aux.
+//	AuxLen() int
+//	// RandPath is Rand, and also stores in aux what PathGrad needs in addition to z.
+//	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
+//	// PathGrad adds Σ_j (∂z_j/∂η)·∂/∂z_j (l(z) + cᵀT(z)) to dst, for the draw of z and aux and a
+//	// function l with gradient dl at z. If z underflows, use the limit of dl times z.
+//	PathGrad(dst, dl, c, z, aux, eta []float64)
+//
+// The numeric proximal step works in a chart x ∈ R^NumParams of the valid η, such as the logarithm
+// of a rate. Without these methods the chart is η itself, whose domain may have edges:
+//
+//	Chart(dst, eta []float64)        // stores x in dst
+//	FromChart(dst, x []float64)      // stores η(x) in dst; valid for every finite x, unless η overflows
+//	ChartGrad(dst, g, eta []float64) // stores (∂η/∂x)ᵀg in dst, at the x of eta; dst may be g
 type Family interface {
 	// Dim returns the length of z.
 	Dim() int
@@ -48,51 +80,6 @@ type Family interface {
 	// If z can underflow, like a Gamma of small shape, compute the logarithms in T(z) from the
 	// variables from which z is drawn.
 	Rand(z, t, eta []float64, rng *rand.Rand)
-}
-
-// FisherFamily is a Family with fast products by its Fisher information and by the inverse. Steps
-// then do not call Fisher. For any other Family, an Exp factorizes the matrix of Fisher.
-type FisherFamily interface {
-	Family
-	// FisherMul stores F·g in dst, which may be g.
-	FisherMul(dst, g, eta []float64)
-	// FisherSolve stores F⁻¹g in dst, which may be g.
-	FisherSolve(dst, g, eta []float64)
-}
-
-// EntropyFamily is a Family with a formula for the entropy −E[log q(z|η)]. A and μ do not determine
-// the entropy if h is not constant.
-type EntropyFamily interface {
-	Family
-	// Entropy returns the entropy in nats, or NaN if it is unknown.
-	Entropy(eta []float64) float64
-}
-
-// PathFamily is a Family whose draws are differentiable in η for fixed randomness, as Pathwise
-// requires (reparameterization). The derivative of a draw may be the implicit derivative
-// −(∂F(z|η)/∂η)/q(z|η), with F the distribution function (Figurnov, Mohamed and Mnih, 2018).
-type PathFamily interface {
-	Family
-	// AuxLen returns the length of aux.
-	AuxLen() int
-	// RandPath is Rand, and also stores in aux what PathGrad needs in addition to z.
-	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
-	// PathGrad adds Σ_j (∂z_j/∂η)·∂/∂z_j (l(z) + cᵀT(z)) to dst, for the draw of z and aux and a
-	// function l with gradient dl at z. If z underflows, use the limit of dl times z.
-	PathGrad(dst, dl, c, z, aux, eta []float64)
-}
-
-// ChartFamily is a Family with a chart x ∈ R^NumParams of the valid η, such as the logarithm of a
-// rate. For any other Family the chart is η itself, whose domain may have edges. The numeric
-// proximal step works in the chart.
-type ChartFamily interface {
-	Family
-	// Chart stores x in dst.
-	Chart(dst, eta []float64)
-	// FromChart stores η(x) in dst. Every finite x must give a valid η, unless η overflows.
-	FromChart(dst, x []float64)
-	// ChartGrad stores (∂η/∂x)ᵀg in dst, at the x of eta; dst may be g.
-	ChartGrad(dst, g, eta []float64)
 }
 
 // Exp is a member q(z|η) of a Family. It stores η. Its λ is μ, the mean parameters, or η after
@@ -213,9 +200,9 @@ func (q *Exp) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// Entropy returns −E_q[log q(z)] in nats, or NaN if the Family is not an EntropyFamily.
+// Entropy returns −E_q[log q(z)] in nats, or NaN if the Family has no Entropy.
 func (q *Exp) Entropy() float64 {
-	if f, ok := q.at.F.(EntropyFamily); ok {
+	if f, ok := q.at.F.(expfam.EntropyFamily); ok {
 		return f.Entropy(q.at.Eta)
 	}
 	return math.NaN()
@@ -267,7 +254,7 @@ func distName(q Dist) string {
 	return fmt.Sprintf("%T of dimension %d", q, q.Dim())
 }
 
-// Chart implements Charted. The chart is the chart of a ChartFamily, or else η.
+// Chart implements Charted. The chart is the Chart of the Family. Without a Chart it is η.
 func (q *Exp) Chart(dst []float64) []float64 { return q.at.Chart(dst) }
 
 // SetChart implements Charted.
@@ -515,11 +502,12 @@ func wishartParams(name string, df float64, scale mat.Symmetric) (b []float64, d
 //   - exp(ηᵀT − A)·h, with h from LogBase, sums or integrates to one over the region of the
 //     draws, unless the draws lie in a subspace such as a simplex.
 //   - Score is the gradient of LogProb, and the conversions η → μ → η of Exp return η.
-//   - The chart of a ChartFamily is invertible, and its ChartGrad agrees with differences.
-//   - FisherMul and FisherSolve of a FisherFamily are products with Fisher and its inverse.
-//   - The Entropy of an EntropyFamily is the mean of −LogProb over draws.
-//   - Along the paths of a PathFamily, the means of T(z) and of a function of z change as the
-//     scores predict.
+//   - Each set of optional methods is complete, with the signatures in the comment of Family.
+//   - The Chart is invertible, and ChartGrad agrees with differences.
+//   - FisherMul and FisherSolve are products with Fisher and its inverse.
+//   - Entropy is the mean of −LogProb over draws.
+//   - Along the paths of RandPath, the means of T(z) and of a function of z change as the scores
+//     predict.
 //
 // If two functions disagree, a third one decides which is wrong if possible, and otherwise the
 // error names both. Pass several different η to test more than one. A nil rng means a fixed seed. A

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -41,10 +42,9 @@ type SiteEstimator interface {
 	EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error
 }
 
-// Exact computes expectations to the certified error of ExpectLogProb. It applies to a
-// SiteIntegrand under a Gaussian q. It also applies to any integrand under a Gamma, InverseGamma,
-// Beta, Bernoulli, Categorical or Poisson q, by a sum or by adaptive quadrature with a few hundred
-// values.
+// Exact computes expectations to the certified error of ExpectLogProb. It applies to Sites under a
+// Gaussian q. It also applies to any integrand under a Gamma, InverseGamma, Beta, Bernoulli,
+// Categorical or Poisson q, by a sum or by adaptive quadrature with a few hundred values.
 type Exact struct{}
 
 // Setup implements Estimator. The error wraps ErrNoEstimator.
@@ -150,7 +150,7 @@ func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v
 
 // forSites returns an error unless l has sites and q is Gaussian.
 func forSites(name string, q Dist, l Integrand) error {
-	if _, ok := l.(SiteIntegrand); !ok {
+	if _, ok := l.(*siteBatch); !ok {
 		return fmt.Errorf("pgsvi: %s needs terms that depend on z through one number each, such "+
 			"as Sites, but l is a %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
 	}
@@ -172,7 +172,7 @@ func expectOf(lik Likelihood) estimate.Expect {
 // siteGrad is Grad computed from the expectations of each site of l.
 func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand,
 	of func(lik Likelihood) estimate.Expect) (float64, error) {
-	s, ok := l.(SiteIntegrand)
+	s, ok := l.(*siteBatch)
 	n := formOf(q)
 	if !ok || n == nil {
 		return math.NaN(), forSites("the estimator", q, l)
@@ -186,19 +186,20 @@ func integral(env *Env, q Dist, l Integrand) *estimate.Integral {
 	if x, ok := q.(*Exp); ok {
 		e.Member, e.Coords = x.at, x
 	}
-	if s, ok := l.(SiteIntegrand); ok {
+	if s, ok := l.(*siteBatch); ok {
 		e.Sites = sitesOf(s)
 	}
 	return e
 }
 
 // sitesOf returns the terms of s in the form of the engine.
-func sitesOf(s SiteIntegrand) *estimate.Terms {
+func sitesOf(s *siteBatch) *estimate.Terms {
 	return &estimate.Terms{Rows: s, Lik: s.Likelihood()}
 }
 
-// Integrand is a function of z whose expectation an Estimator computes. It may also be a
-// SiteIntegrand.
+// Integrand is a function of z whose expectation an Estimator computes. For an Integrand of
+// Sites.Batch, a sum Σ_i w_i log p(y_i|x_iᵀz), the Estimators of this package use one-dimensional
+// expectations.
 type Integrand interface {
 	// Dim returns the dimension of z.
 	Dim() int
@@ -210,17 +211,14 @@ type Integrand interface {
 	GradLogProb(dst, z []float64) bool
 }
 
-// SiteIntegrand is an Integrand of the form Σ_i w_i log p(y_i|x_iᵀz).
-type SiteIntegrand interface {
-	Integrand
-	// Len returns the number of sites.
-	Len() int
-	// Site returns the term of the data to which site i belongs, for error messages, and x_i, y_i
-	// and w_i. The caller must not change x_i.
-	Site(i int) (term int, x []float64, y, weight float64)
-	// Likelihood returns p.
-	Likelihood() Likelihood
+// siteBatch is a batch of Sites, Σ_i w_i log p(y_i|x_iᵀz).
+type siteBatch struct {
+	estimate.SiteBatch
+	lik Likelihood
 }
+
+// Likelihood returns p.
+func (b *siteBatch) Likelihood() Likelihood { return b.lik }
 
 // ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q. It is also called
 // REINFORCE or the likelihood-ratio method (Glynn, 1990; Williams, 1992; Ranganath et al., 2014).
@@ -320,10 +318,10 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 //
 //	∇_m E_q[l] = E_q[∇l(z)],   ∇_V E_q[l] = ½ E_q[∇²l(z)].
 //
-// It needs far fewer draws than ScoreFunction. For a SiteIntegrand whose likelihood is
-// Differentiable it uses the Hessian. For other integrands it replaces the Hessian by ∇l(z)(V⁻¹(z −
-// m))ᵀ, which has the same expectation. The control variate is then a linear function of the draw
-// if there are 4(1+d) draws, and otherwise the mean of the gradients at the other draws.
+// It needs far fewer draws than ScoreFunction. For Sites whose likelihood is Differentiable it uses
+// the Hessian. For other integrands it replaces the Hessian by ∇l(z)(V⁻¹(z − m))ᵀ, which has the
+// same expectation. The control variate is then a linear function of the draw if there are 4(1+d)
+// draws, and otherwise the mean of the gradients at the other draws.
 type Pathwise struct {
 	// Samples is the number of draws. Zero means 20 or, without a Hessian, at least 4(1+d), where d
 	// is the dimension or, for an Exp, NumParams.
@@ -351,9 +349,9 @@ func (p Pathwise) drawsOf(q Dist, sites bool) int {
 }
 
 // pathOf returns the Family of q if it has paths, or nil.
-func pathOf(q Dist) PathFamily {
+func pathOf(q Dist) expfam.PathFamily {
 	if e, ok := q.(*Exp); ok {
-		f, _ := e.at.F.(PathFamily)
+		f, _ := e.at.F.(expfam.PathFamily)
 		return f
 	}
 	return nil
@@ -369,10 +367,10 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	}
 	path := pathOf(q)
 	if formOf(q) == nil && path == nil {
-		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian or a PathFamily, but q is a "+
-			"%s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
+		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian, or a Family with RandPath and "+
+			"PathGrad, but q is a %s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
 	}
-	if s, ok := l.(SiteIntegrand); ok {
+	if s, ok := l.(*siteBatch); ok {
 		return p.SetupSites(s.Likelihood())
 	}
 	if l.GradLogProb(make([]float64, l.Dim()), q.Rand(nil, rand.New(rand.NewPCG(1, 1)))) {

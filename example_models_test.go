@@ -59,7 +59,9 @@ func ExampleGP_Learn() {
 	if err != nil {
 		panic(err)
 	}
-	_, post, learned, err := gp.Learn(context.Background(), nil, nil)
+	// The length scale is about 1, between 1/3 and 3 with a probability of 97%.
+	opt := &pgsvi.LearnOptions{Prior: map[string]pgsvi.Prior{"SquaredExp.Length": {SD: 0.5}}}
+	_, post, learned, err := gp.Learn(context.Background(), nil, opt)
 	if err != nil {
 		panic(err)
 	}
@@ -69,7 +71,7 @@ func ExampleGP_Learn() {
 	m, _ := post.At(mat.NewDense(1, 1, []float64{math.Pi / 2})).Latent(nil, nil)
 	fmt.Printf("%.1f\n", m[0])
 	// Output:
-	// SquaredExp.Scale 2.6
+	// SquaredExp.Scale 2.5
 	// SquaredExp.Length 1.4
 	// GaussianNoise.Var 0.0
 	// 3.0
@@ -293,8 +295,10 @@ func ExampleGP_CertifyScale() {
 		panic(err)
 	}
 	fmt.Printf("no scale has an ELBO above %.2f + 0.1\n", c.ELBO)
+	fmt.Println("proved", c.Scope)
 	// Output:
 	// no scale has an ELBO above -3.77 + 0.1
+	// proved over q and scale
 }
 
 func ExampleExpectLogProb() {

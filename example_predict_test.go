@@ -148,10 +148,15 @@ func ExampleCompareLOO() {
 		log.Fatal(err)
 	}
 	fmt.Print(c)
+	for _, d := range c.Rows {
+		fmt.Printf("%s: %.1f standard errors\n", d.Name, math.Abs(d.Diff)/d.SE)
+	}
 	// Output:
 	// all columns       −8.2        elpd
 	// without calls     −3.5 ± 3.4  about the same
 	// without contract  −0.4 ± 0.7  about the same
+	// without calls: 1.0 standard errors
+	// without contract: 0.8 standard errors
 }
 
 // Do the probabilities match the frequencies? Each row is predicted from the others.
@@ -166,11 +171,16 @@ func ExampleLOO_Calibration() {
 		log.Fatal(err)
 	}
 	fmt.Print(c)
+	for _, bin := range c.Bins {
+		fmt.Println(bin.Lo < bin.Predicted && bin.Predicted < bin.Hi)
+	}
 	// Output:
 	// rows  predicted  observed (95% interval)
 	//      8      0.161     0.125 (0.014 to 0.454)
 	//      8      0.719     0.750 (0.408 to 0.944)
 	// miscalibration 0.0038 nats per row; 0.062 by chance
+	// true
+	// true
 }
 
 // How well does the model predict customers that it has not seen?
@@ -212,6 +222,9 @@ func ExamplePrediction_Scores() {
 		log.Fatal(err)
 	}
 	fmt.Print(s)
+	for _, v := range s.Values[:1] {
+		fmt.Printf("%s %.2f, standard error %.2f\n", v.Name, v.Value, v.SE)
+	}
 	// Output:
 	// 4 rows
 	// log loss      2.0 ± 0.3
@@ -220,6 +233,7 @@ func ExamplePrediction_Scores() {
 	// R²            0.87 ± 0.08
 	// coverage 50%  1.00 ± 0.00
 	// coverage 90%  1.00 ± 0.00
+	// log loss 2.00, standard error 0.27
 }
 
 // Could the model have generated these data? A Poisson model cannot have that many days without an

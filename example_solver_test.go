@@ -44,6 +44,8 @@ func ExampleAnyOf() {
 	// converged true
 }
 
+var _ pgsvi.Converger = &patience{}
+
 // patience ends a run when the ELBO has not reached a new best value for some evaluations.
 type patience struct {
 	most, waited int
@@ -65,8 +67,7 @@ func (p *patience) Converged(it pgsvi.Iteration) pgsvi.Status {
 	return pgsvi.Converged
 }
 
-// A stopping rule of your own implements Converger. The default rule can run next to it.
-// ExampleCheckpoint stops a run after one pass and continues it from its file.
+// A run that stops after one pass can continue from its file.
 func ExampleCheckpoint() {
 	x := mat.NewDense(200, 1, nil)
 	y := make([]float64, 200)
@@ -114,6 +115,7 @@ func ExampleCheckpoint() {
 	// same ELBO as one run: true
 }
 
+// A stopping rule of your own implements Converger. The default rule can run next to it.
 func ExampleDefaultConverger() {
 	s := pgsvi.Solver{Converger: pgsvi.AnyOf(&patience{most: 3}, pgsvi.DefaultConverger())}
 	_, res, err := doseModel().Fit(context.Background(), &s)

@@ -429,7 +429,8 @@ func ExampleGLMStream() {
 	// Output: 6 rows: [0.179 0.246 0.354 0.646 0.754 0.821]
 }
 
-// Topics that occur together, from documents of two types.
+// Topics that occur together, from documents of two types. The Laplace approximation of a document
+// is faster than draws.
 func ExampleCTM() {
 	c := &pgsvi.Corpus{Terms: 6, Vocab: []string{"ball", "goal", "team", "law", "party", "vote"}}
 	for n := range 20 {
@@ -437,7 +438,7 @@ func ExampleCTM() {
 		c.Docs = append(c.Docs,
 			pgsvi.Document{Words: []int{k, k + 1, k + 2}, Counts: []float64{6, 5, 4}})
 	}
-	ctm, err := pgsvi.NewCTM(c, 2, nil)
+	ctm, err := pgsvi.NewCTM(c, 2, &pgsvi.CTMOptions{Expectation: pgsvi.CTMLaplace})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -553,12 +554,19 @@ func ExampleNewCTM() {
 		log.Fatal(err)
 	}
 	fmt.Printf("%v\n%.1f\n", words, mat.Formatted(topics))
+	doc, err := post.Infer(pgsvi.Document{Words: []int{0, 2, 4}, Counts: []float64{3, 2, 1}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	mean, lo, hi := doc.Proportions(0.8)
+	fmt.Printf("topic 0 of a new document: %.2f (%.2f to %.2f)\n", mean[0], lo[0], hi[0])
 	// Output:
 	// [[dog cat bird] [bonds fell stocks]]
 	// ⎡0.9  0.1⎤
 	// ⎢0.9  0.1⎥
 	// ⎢0.1  0.9⎥
 	// ⎣0.1  0.9⎦
+	// topic 0 of a new document: 0.76 (0.56 to 0.92)
 }
 
 // PSIS checks a posterior by importance sampling.
@@ -701,6 +709,8 @@ func (matern72) Slopes(dst, r2, _ []float64) {
 	pgsvi.PolyExp(dst, 7, 7./5, 7./5, 7./15)
 }
 
+var _ pgsvi.Profile = matern72{}
+
 type Matern72 = pgsvi.Iso[matern72]
 
 // A custom kernel whose length scales differ between columns.
@@ -751,7 +761,8 @@ func ExampleNewMixture() {
 	for n := range 100 {
 		x.Set(n, 0, 10*float64(n%2)+math.Sin(float64(n)))
 	}
-	m, err := pgsvi.NewMixture(x, 2, nil)
+	// A cluster without rows has a variance of 1, instead of the variance of all rows.
+	m, err := pgsvi.NewMixture(x, 2, &pgsvi.MixtureOptions{Cov: mat.NewDiagDense(1, []float64{1})})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -772,5 +783,5 @@ func ExampleNewMixture() {
 	// converged
 	// means [0.1 9.9]
 	// a row at 2: 1.000
-	// log density at 5 and 10: -8.2 -1.8
+	// log density at 5 and 10: -10.9 -1.6
 }

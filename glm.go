@@ -90,8 +90,9 @@ type GLMOptions struct {
 	// Steps of a nil Solver are always exact. See GPOptions.Estimator for the safeguards of noisy
 	// steps.
 	Estimator SiteEstimator
-	// MeanUpdate is the update of m in steps with a given Solver.StepSize.
-	MeanUpdate MeanUpdate
+	// Coordinates are the coordinates of steps with a given Solver.StepSize: MeanParams, the zero
+	// value, or MeanCov. See GPOptions.Coordinates.
+	Coordinates Coordinates
 	// MaxMemory is the number of bytes that the model may use. It needs the rows, about 300 D
 	// bytes, and for the covariance 180 D² if it is full with more rows than weights, 64 N² if it
 	// is full with fewer rows, or 220 D·Rank if it is low-rank. A GapBound for low rank takes up to
@@ -304,11 +305,7 @@ func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.Covariance is %d; it must be a "+
 			"Covariance: %w", o.Covariance, ErrParam))
 	}
-	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
-		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d; it must be a "+
-			"MeanUpdate: %w", o.MeanUpdate, ErrParam))
-	}
-	return g, errors.Join(errs...)
+	return g, errors.Join(append(errs, checkStepCoordinates("GLMOptions", o.Coordinates))...)
 }
 
 // setNames sets the names of the weights of cols features and the intercept.
@@ -674,10 +671,9 @@ func (g *GLM) checkClasses() error {
 	case o.Covariance > FullCovariance:
 		return fmt.Errorf("pgsvi: Softmax does not support a %v covariance; use FullCovariance: %w",
 			o.Covariance, ErrParam)
-	case o.MeanUpdate != MainText:
-		return fmt.Errorf(
-			"pgsvi: Softmax does not support the MeanUpdate Appendix; use MainText: %w",
-			ErrParam)
+	case o.Coordinates != MeanParams:
+		return fmt.Errorf("pgsvi: Softmax does not support GLMOptions.Coordinates at %v; use "+
+			"MeanParams: %w", o.Coordinates, ErrParam)
 	case o.Prior != nil && !o.Prior.isDiagonal():
 		return fmt.Errorf(
 			"pgsvi: GLMOptions.Prior has correlations, but Softmax needs a diagonal one: %w",

@@ -19,7 +19,7 @@ import (
 //
 // A full covariance with more rows than weights is computed over the weights (primal). With fewer
 // rows, it is computed over the linear predictors (dual), as for a Gaussian process. With a
-// divergence other than KL, the step is the numeric step of Objective. With an Adaptive divergence,
+// divergence other than KL, the step is the numeric step of Objective. With an adaptive divergence,
 // it is the gradient step of Objective.Linearized in the coordinates LogCholesky.
 //
 // The error wraps
@@ -44,7 +44,7 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		return s, nil
 	}
 	return newLinearStepper(ctx, &g.lin, env, d,
-		linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
+		linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.Coordinates})
 }
 
 // Objective returns the model as an Objective over w − μ0, for use with any method of the paper. It

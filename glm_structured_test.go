@@ -131,9 +131,9 @@ func TestStructuredOptimum(t *testing.T) {
 // TestMeanFieldPGStep computes the step of the paper with dense matrices.
 func TestMeanFieldPGStep(t *testing.T) {
 	x, y := testkit.StructuredData(30, 4, 9)
-	for _, update := range []MeanUpdate{MainText, Appendix} {
+	for _, update := range []Coordinates{MeanParams, MeanCov} {
 		g := mustGLM(t, x, y, BernoulliLogit{},
-			GLMOptions{Covariance: DiagonalCovariance, MeanUpdate: update, PriorSD: 2})
+			GLMOptions{Covariance: DiagonalCovariance, Coordinates: update, PriorSD: 2})
 		st, err := g.NewStepper(context.Background(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -165,7 +165,7 @@ func TestMeanFieldPGStep(t *testing.T) {
 			for j := range m {
 				next := r*prec[j] + (1-r)*(prior+gamma[j])
 				metric := next
-				if update == Appendix {
+				if update == MeanCov {
 					metric = (1-r)*prior + r*prec[j]
 				}
 				m[j] -= (1 - r) / metric * (prior*m[j] + alpha[j])

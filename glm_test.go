@@ -440,9 +440,9 @@ func TestGLMBlocks(t *testing.T) {
 
 // TestGLMPGStep checks PG-SVI as published, with both updates of the mean, against the formulas.
 func TestGLMPGStep(t *testing.T) {
-	for _, update := range []MeanUpdate{MainText, Appendix} {
+	for _, update := range []Coordinates{MeanParams, MeanCov} {
 		c := toyGLM("", 30, 4, BernoulliLogit{}, 61,
-			&GLMOptions{MeanUpdate: update, Intercept: true})
+			&GLMOptions{Coordinates: update, Intercept: true})
 		g := c.Glm(t, c.X)
 		st, err := g.NewStepper(context.Background(), nil, nil)
 		if err != nil {
@@ -479,7 +479,7 @@ func TestGLMPGStep(t *testing.T) {
 				next.SymRankOne(next, -(1-r)*10*e.D2, row)
 				grad.AddScaledVec(grad, -10*e.D1, row)
 			}
-			if update == MainText {
+			if update == MeanParams {
 				metric = mat.DenseCopyOf(next)
 			}
 			var step mat.VecDense

@@ -47,8 +47,17 @@ type GPOptions struct {
 	// would take more than nine tenths of the precision of a variable, because noise alone could
 	// otherwise make V lose positive definiteness.
 	Estimator SiteEstimator
-	// MeanUpdate selects the update of m in steps with a given step size.
-	MeanUpdate MeanUpdate
+	// Coordinates are the coordinates in which steps with a given Solver.StepSize linearize f, so
+	// they determine the update of m. They must be MeanParams, the zero value, or MeanCov. Let r =
+	// 1/(1+β), f(m, V) = −Σ_n E_q[log p(y_n|z_n)], a = ∂f/∂m and Γ = diag(2 ∂f/∂v), estimated from
+	// the batch. Both updates have V₊⁻¹ = K⁻¹ + Γ₊ with Γ₊ = rΓ_k + (1−r)Γ, and
+	//
+	//	MeanParams  m₊ = m − (1−r)V₊(K⁻¹m + a)
+	//	MeanCov     m₊ = m − (1−r)[(1−r)K⁻¹ + rV⁻¹]⁻¹(K⁻¹m + a)
+	//
+	// (Khan et al., 2016, main text, with Γ = diag(2 ∂f/∂v), and appendix). MeanParams averages
+	// natural parameters.
+	Coordinates Coordinates
 	// MaxMemory is the number of bytes that the model may take. It needs about 64 N² bytes for K, V
 	// and working memory, or 88 N² + 24 K N² bytes for a Softmax of K classes. Zero means the limit
 	// described at ErrMemory.
@@ -145,7 +154,7 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 		return nil, fmt.Errorf("pgsvi: GPOptions.MaxMemory is %d; it must not be negative: %w",
 			g.opt.MaxMemory, ErrParam)
 	}
-	if _, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate); err != nil {
+	if _, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.Coordinates); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -264,14 +273,14 @@ func (g *GP) farFrom0(learned bool) []string {
 //   - ErrNotFinite if a covariance is not finite;
 //   - ErrNotPosDef if the Kernel is found not to be positive definite, or if K is singular and d is
 //     not KL;
-//   - ErrNoProx if d is Adaptive, which needs an Objective.
+//   - ErrNoProx if d is adaptive, which needs an Objective.
 func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
-	if _, ok := d.(Adaptive); ok {
+	if _, ok := d.(adaptive); ok {
 		return nil, fmt.Errorf(
 			"pgsvi: a GP has no step with %s, which needs the coordinates of a "+
 				"dense covariance; use GP.Objective: %w", spell(d), ErrNoProx)
 	}
-	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
+	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.Coordinates)
 	if err != nil {
 		return nil, err
 	}

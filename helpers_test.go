@@ -150,7 +150,7 @@ func overRows(t testing.TB, g *GLM) *siteStepper {
 
 func stepperOver(t testing.TB, g *GLM, alg site.Algebra) *siteStepper {
 	t.Helper()
-	s, err := newSiteStepper(g.lin.Terms, g.opt.Estimator, g.opt.MeanUpdate)
+	s, err := newSiteStepper(g.lin.Terms, g.opt.Estimator, g.opt.Coordinates)
 	if err != nil {
 		t.Fatal(err)
 	}

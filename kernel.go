@@ -26,9 +26,18 @@ import (
 // To define a function of a scaled distance, implement a Profile: Iso turns it into a kernel that
 // is as fast as Matern52. Any other type needs only these four methods. Gram, CrossCov, PriorVar
 // and GramGrad then call them for each pair of rows, from several goroutines. They recover a panic
-// of Cov only at the first pair. Noisy is optional. A kernel whose parameters fix the number of
-// columns of the data may also have a method Dim() int. Models return an error if the data have
-// another number of columns, unless Dim returns 0.
+// of Cov only at the first pair.
+//
+// These methods are optional:
+//
+//	Dim() int                          // number of columns of the data; 0 means any
+//	SelfCov(x []float64) float64       // diagonal element of the training Gram matrix at x
+//	GradSelf(dst, x []float64) float64 // the same, and stores its derivatives in dst, like Grad
+//
+// Models return an error if the data do not have Dim columns. A kernel with noise, such as White,
+// has both SelfCov and GradSelf. The noise is a part of the covariance between a training row and
+// itself only, so Gram and GramGrad use SelfCov for the diagonal. Cov, CrossCov and PriorVar leave
+// the noise out, even for equal rows, because they describe the latent function without noise.
 type Kernel interface {
 	// Cov returns k(x, x′). It panics if x and y have different lengths, or a length that does not
 	// match the per-dimension parameters of the kernel.
@@ -44,18 +53,6 @@ type Kernel interface {
 	// dst: ∂k/∂log θ if Min ≥ 0, and ∂k/∂θ otherwise. It panics in the same cases as Cov, and if
 	// dst and Params have different lengths.
 	Grad(dst, x, y []float64) float64
-}
-
-// Noisy is an optional interface of kernels with noise, such as White. The noise is a part of the
-// covariance between a training row and itself only. Gram and GramGrad use Noisy for the diagonal.
-// Cov, CrossCov and PriorVar leave the noise out, even for equal rows, because they describe the
-// latent function without noise.
-type Noisy interface {
-	Kernel
-	// SelfCov returns the diagonal element of the training Gram matrix at x.
-	SelfCov(x []float64) float64
-	// GradSelf returns SelfCov(x) and stores its derivatives in dst, like Grad.
-	GradSelf(dst, x []float64) float64
 }
 
 // dimensional is an optional interface of kernels whose parameters fix the number of columns.
@@ -140,7 +137,7 @@ func numParams(k Kernel) int {
 
 // kernelSelf returns the diagonal element of the training Gram matrix at x.
 func kernelSelf(k Kernel, x []float64) float64 {
-	if n, ok := k.(Noisy); ok {
+	if n, ok := k.(gram.Noisy); ok {
 		return n.SelfCov(x)
 	}
 	return k.Cov(x, x)
@@ -148,7 +145,7 @@ func kernelSelf(k Kernel, x []float64) float64 {
 
 // kernelGradSelf is Grad of that diagonal element, and ignores the second x.
 func kernelGradSelf(k Kernel, dst, x, _ []float64) float64 {
-	if n, ok := k.(Noisy); ok {
+	if n, ok := k.(gram.Noisy); ok {
 		return n.GradSelf(dst, x)
 	}
 	return k.Grad(dst, x, x)
@@ -161,7 +158,7 @@ var _ gram.Kernel = kernelView{}
 
 // Noisy implements gram.Kernel.
 func (k kernelView) Noisy() bool {
-	_, ok := k.Kernel.(Noisy)
+	_, ok := k.Kernel.(gram.Noisy)
 	return ok
 }
 
@@ -302,7 +299,7 @@ func withScales(one float64, list, values []float64) (float64, []float64) {
 
 // Gram stores the training covariance (kernel matrix) K(X, X), N×N for the N rows of x, in dst and
 // returns it. A nil dst allocates and an empty dst is resized. Only the upper triangle is written.
-// The diagonal includes the noise of Noisy kernels.
+// The diagonal includes the noise of kernels such as White.
 //
 // Every element agrees with k.Cov to a relative error of about 1e-12. Equal rows give exactly the
 // diagonal element without noise. The result does not depend on GOMAXPROCS. Rows that are not
@@ -332,7 +329,7 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 
 // CrossCov stores the cross-covariance K(X, Y), N×M for the N rows of x and the M rows of y, in dst
 // and returns it. A nil dst allocates and an empty dst is resized. If x holds the training rows,
-// the columns of the result suit a triangular solve from the left. Noise is left out; see Noisy.
+// the columns of the result suit a triangular solve from the left. Noise is left out; see Kernel.
 //
 // The accuracy is the same as for Gram. Each element depends only on x and its own row of y, and
 // has the same bits for any batch of rows. CrossCov panics if x or y is empty, if they have

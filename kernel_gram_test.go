@@ -49,7 +49,7 @@ func TestGram(t *testing.T) {
 							t.Fatalf("%s, %s: PriorVar[%d] = %v, Cov %v", name, c.name, i, v[i],
 								want)
 						}
-						if n, ok := c.k.(Noisy); ok {
+						if n, ok := c.k.(gram.Noisy); ok {
 							want = n.SelfCov(a)
 						}
 						if !kernelClose(k.At(i, i), want, 1e-14, 0) {

@@ -62,7 +62,7 @@ func (k Sum) WithParams(values []float64) Kernel { return Sum(partsWith(k, value
 // Grad implements Kernel.
 func (k Sum) Grad(dst, x, y []float64) float64 { return k.grad(dst, x, y, Kernel.Grad) }
 
-// SelfCov implements Noisy. It returns the sum of the diagonal elements of the terms.
+// SelfCov is the optional method of Kernel. It returns the sum of the diagonal elements of the terms.
 func (k Sum) SelfCov(x []float64) float64 {
 	var val float64
 	for _, term := range k {
@@ -71,7 +71,7 @@ func (k Sum) SelfCov(x []float64) float64 {
 	return val
 }
 
-// GradSelf implements Noisy.
+// GradSelf is the optional method of Kernel.
 func (k Sum) GradSelf(dst, x []float64) float64 { return k.grad(dst, x, x, kernelGradSelf) }
 
 // Dim returns the Dim of the first term that has one.
@@ -137,7 +137,7 @@ func (k Product) WithParams(values []float64) Kernel { return Product(partsWith(
 // Grad implements Kernel.
 func (k Product) Grad(dst, x, y []float64) float64 { return k.grad(dst, x, y, Kernel.Grad) }
 
-// SelfCov implements Noisy. It returns the product of the diagonal elements of the factors.
+// SelfCov is the optional method of Kernel. It returns the product of the diagonal elements of the factors.
 func (k Product) SelfCov(x []float64) float64 {
 	val := 1.0
 	for _, factor := range k {
@@ -146,7 +146,7 @@ func (k Product) SelfCov(x []float64) float64 {
 	return val
 }
 
-// GradSelf implements Noisy.
+// GradSelf is the optional method of Kernel.
 func (k Product) GradSelf(dst, x []float64) float64 { return k.grad(dst, x, x, kernelGradSelf) }
 
 // Dim returns the Dim of the first factor that has one.
@@ -395,7 +395,7 @@ func (k On) Grad(dst, x, y []float64) float64 {
 	return val
 }
 
-// SelfCov implements Noisy.
+// SelfCov is the optional method of Kernel.
 func (k On) SelfCov(x []float64) float64 {
 	t := gram.Take()
 	val := kernelSelf(k.Kernel, k.row(t, x))
@@ -403,7 +403,7 @@ func (k On) SelfCov(x []float64) float64 {
 	return val
 }
 
-// GradSelf implements Noisy.
+// GradSelf is the optional method of Kernel.
 func (k On) GradSelf(dst, x []float64) float64 {
 	t := gram.Take()
 	val := kernelGradSelf(k.Kernel, dst, k.row(t, x), nil)
@@ -674,7 +674,7 @@ func (k Linear) pull(dst, w []float64, t *gram.Tile) { pullPairs(k, dst, w, t) }
 // White is the kernel of independent noise with standard deviation Scale; zero means 1. Its
 // parameter is Scale.
 //
-// It implements Noisy and adds Scale² to the diagonal of the training Gram matrix. It is zero
+// Its SelfCov adds Scale² to the diagonal of the training Gram matrix. It is zero
 // everywhere else: between equal training rows, between training and test rows, and in the prior
 // variance at new points. Therefore predictions describe the latent function without noise. Inside
 // a Product it restricts the other factors to the diagonal.
@@ -704,10 +704,10 @@ func (k White) Grad(dst, x, y []float64) float64 {
 	return k.Cov(x, y)
 }
 
-// SelfCov implements Noisy. It returns Scale².
+// SelfCov is the optional method of Kernel. It returns Scale².
 func (k White) SelfCov(x []float64) float64 { return Constant(k).Cov(x, x) }
 
-// GradSelf implements Noisy.
+// GradSelf is the optional method of Kernel.
 func (k White) GradSelf(dst, x []float64) float64 { return Constant(k).Grad(dst, x, x) }
 
 func (White) is(k Kernel) bool { return isType[White](k) }
@@ -950,10 +950,10 @@ func (k diffKernel) Grad(dst, x, y []float64) float64 {
 	return k.Cov(x, y)
 }
 
-// SelfCov implements Noisy.
+// SelfCov is the optional method of Kernel.
 func (k diffKernel) SelfCov(x []float64) float64 { return kernelSelf(k.Kernel, x) }
 
-// GradSelf implements Noisy.
+// GradSelf is the optional method of Kernel.
 func (k diffKernel) GradSelf(dst, x []float64) float64 {
 	differences(dst, k.Kernel, diffStep, func(k Kernel) float64 { return kernelSelf(k, x) })
 	return k.SelfCov(x)

@@ -546,7 +546,7 @@ func TestKernelGradients(t *testing.T) {
 					}
 				}
 			}
-			n, ok := c.k.(Noisy)
+			n, ok := c.k.(gram.Noisy)
 			if !ok {
 				continue
 			}
@@ -555,7 +555,7 @@ func TestKernelGradients(t *testing.T) {
 				t.Errorf("%s: GradSelf returns %v, SelfCov %v", c.name, v, n.SelfCov(a))
 			}
 			for p := range grad {
-				want := kernelDiff(c.k, p, func(k Kernel) float64 { return k.(Noisy).SelfCov(a) })
+				want := kernelDiff(c.k, p, func(k Kernel) float64 { return k.(gram.Noisy).SelfCov(a) })
 				if !kernelClose(grad[p], want, 1e-9, 1) {
 					t.Errorf("%s, diagonal, parameter %d: %v, want %v", c.name, p, grad[p], want)
 				}

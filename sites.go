@@ -29,9 +29,9 @@ type siteStepper struct {
 	alg     site.Algebra
 	build   func(c term.Crew) (site.Algebra, error) // makes alg at the start of a run
 	est     SiteEstimator
-	exact   bool // est ignores randomness
-	update  MeanUpdate
-	curve   *curveProx // nil for KL
+	exact   bool        // est ignores randomness
+	update  Coordinates // MeanParams or MeanCov
+	curve   *curveProx  // nil for KL
 	x       term.Estimates
 	checker allTerms
 	ceiling float64 // lowest proved upper bound of the ELBO of any q
@@ -44,12 +44,21 @@ type siteStepper struct {
 // Algebra returns the state of the sites, for the packages of this module.
 func (s *siteStepper) Algebra() site.Algebra { return s.alg }
 
+// checkStepCoordinates returns an error unless c are coordinates of the steps of a siteStepper. The
+// name is the type of the options.
+func checkStepCoordinates(name string, c Coordinates) error {
+	if c == MeanParams || c == MeanCov {
+		return nil
+	}
+	return fmt.Errorf("pgsvi: %s.Coordinates is %d (%v); it must be MeanParams or MeanCov: %w", name,
+		int(c), c, ErrParam)
+}
+
 // newSiteStepper returns a Stepper of t whose algebra is not set. e and update apply to steps with
 // a given β. It returns an error if the estimator does not apply to the terms.
-func newSiteStepper(t *term.Terms, e SiteEstimator, update MeanUpdate) (*siteStepper, error) {
-	if update < MainText || update > Appendix {
-		return nil, fmt.Errorf("pgsvi: MeanUpdate is %d; use MainText or Appendix: %w",
-			update, ErrParam)
+func newSiteStepper(t *term.Terms, e SiteEstimator, update Coordinates) (*siteStepper, error) {
+	if err := checkStepCoordinates("GPOptions", update); err != nil {
+		return nil, err
 	}
 	est, exact, err := siteEstimator(e, likOf(t))
 	if err != nil {
@@ -193,7 +202,7 @@ func (s *siteStepper) alongCurve(batch []int, beta float64, rng *rand.Rand) (flo
 	return s.curve.step(beta)
 }
 
-// paper takes the step of the paper with step size β, using the gradient of batch; see MeanUpdate.
+// paper takes the step of the paper with step size β, using the gradient of batch; see GPOptions.Coordinates.
 // It shortens the step if V would not be positive definite, or if noise would make V nearly
 // indefinite. It returns the step size taken.
 func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64, error) {
@@ -202,7 +211,7 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 	}
 	r := 1 / (1 + beta)
 	m := site.PaperMove{R: r, Scale: (1 - r) * float64(s.terms.Elements()) / float64(len(s.x.M)),
-		Appendix: s.update == Appendix}
+		Appendix: s.update == MeanCov}
 	halved, err := site.Step(s.alg, &s.x, batch, m, !s.exact, &s.halt)
 	if err == nil && halved > 0 {
 		length := math.Ldexp(1-r, -halved)
@@ -440,7 +449,7 @@ type linearOptions struct {
 	covariance Covariance // never AutoCovariance
 	rank       int
 	estimator  SiteEstimator
-	update     MeanUpdate
+	update     Coordinates
 }
 
 // newLinearStepper returns a Stepper of l at its prior. If there are more rows than weights, it
@@ -463,7 +472,7 @@ func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Dive
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := d.(Adaptive); ok {
+		if _, ok := d.(adaptive); ok {
 			f = f.Linearized()
 			f.Init = f.Init.In(LogCholesky)
 		}

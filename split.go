@@ -106,7 +106,7 @@ type Objective[Q Dist] struct {
 	// rounding (generalized conditional gradient method; Bredies, Lorenz and Maass, 2009). Over all
 	// terms and without noise, the ELBO then rises for any β. Iteration.Passes counts every
 	// gradient, which is at least Inner + 1 per step. Inner must not be negative, and does not
-	// support steps that the Stepper chooses or an Adaptive divergence.
+	// support steps that the Stepper chooses or an adaptive divergence.
 	Inner int
 }
 

@@ -22,7 +22,7 @@ func Expect(l LogLikelihood, e Estimator) Smooth {
 	if e == nil {
 		f.est = ScoreFunction{}
 		if l != nil && l.Len() > 0 {
-			if _, ok := l.Batch(nil).(SiteIntegrand); ok {
+			if _, ok := l.Batch(nil).(*siteBatch); ok {
 				f.est = Exact{}
 			}
 		}
@@ -94,7 +94,7 @@ const exactCost = 64
 
 // costs implements costly.
 func (f *expectedTerms) costs(q Dist) (grad, value float64) {
-	_, sites := f.ll.Batch(nil).(SiteIntegrand)
+	_, sites := f.ll.Batch(nil).(*siteBatch)
 	grad, value = exactCost, exactCost
 	draws := 0
 	if s, ok := f.est.(drawing); ok {
@@ -120,7 +120,7 @@ type drawing interface {
 func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64,
 	err error) {
 	l := f.batch(ctx, nil)
-	if s, ok := l.(SiteIntegrand); ok {
+	if s, ok := l.(*siteBatch); ok {
 		if n := formOf(q); n != nil {
 			value, stderr, err = sitesOf(s).Value(ctx, n, expectOf(s.Likelihood()))
 			return -value, stderr, err
@@ -169,7 +169,7 @@ func (o Objective[Q]) ProximalPoint() Objective[Q] {
 }
 
 func (f *expectedTerms) siteConcave() (lik any, concave bool) {
-	l, ok := f.ll.Batch(nil).(SiteIntegrand)
+	l, ok := f.ll.Batch(nil).(*siteBatch)
 	if !ok || l.Likelihood() == nil {
 		return nil, false
 	}
@@ -264,16 +264,6 @@ func (s Sites) Validate() error {
 	return checkLabels(s.Lik, s.Y)
 }
 
-// siteBatch is a batch of Sites as a SiteIntegrand.
-type siteBatch struct {
-	estimate.SiteBatch
-	lik Likelihood
-}
-
-var _ SiteIntegrand = &siteBatch{}
-
-func (b *siteBatch) Likelihood() Likelihood { return b.lik }
-
 func (f *expectedTerms) digest(d *save.Digest) {
 	digestPart(d, f.ll)
 	d.Text(fmt.Sprintf("%T", f.est))
@@ -315,7 +305,7 @@ func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 		return math.NaN(), 0, err
 	}
 	if d, ok := e.(drawing); ok {
-		_, sites := l.(SiteIntegrand)
+		_, sites := l.(*siteBatch)
 		draws = d.drawsOf(q, sites)
 	}
 	once := Env{}

@@ -124,7 +124,7 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 			ErrParam)
 	}
 	var metric Metric
-	if a, ok := d.(Adaptive); ok {
+	if a, ok := d.(adaptive); ok {
 		if o.Inner > 1 {
 			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must be at most 1 with %s, "+
 				"which uses one gradient per step: %w", o.Inner, spell(d), ErrParam)
@@ -132,7 +132,7 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
 		floats.AddConst(1, unit)
-		metric, d = a.Start(n), diagonalMetric{unit}
+		metric, d = a.start(n), diagonalMetric{unit}
 	}
 	closed, err := checkProx(o.Init, o.H, d)
 	if err != nil {
@@ -151,12 +151,12 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 }
 
 // objectiveStepper is the descent.Stepper of a problem. If f is Conjugate, steps over mini-batches
-// state of an Adaptive divergence, whose diagonal d holds; or nil
+// state of an adaptive divergence, whose diagonal d holds; or nil
 type objectiveStepper struct {
 	descent.Stepper[Dist]
 	problem
 	d        Divergence
-	metric   Metric    // state of an Adaptive divergence, whose diagonal d holds; or nil
+	metric   Metric    // state of an adaptive divergence, whose diagonal d holds; or nil
 	prox     Prox      // the step being tried
 	closed   bool      // the proximal step has a closed form
 	n        int       // number of terms
@@ -498,7 +498,7 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 }
 
 // MarshalBinary returns the state. The bytes are not for long-term storage; see Result.Save. The
-// error wraps ErrParam if the Metric of an Adaptive divergence does not implement
+// error wraps ErrParam if the Metric of an adaptive divergence does not implement
 // encoding.BinaryMarshaler and encoding.BinaryUnmarshaler.
 func (s *objectiveStepper) MarshalBinary() ([]byte, error) {
 	b, err := save.Marshal(s.state)

@@ -37,19 +37,19 @@ func BenchmarkNoiseFloor(b *testing.B) {
 	for _, c := range []struct {
 		name   string
 		est    pgsvi.SiteEstimator
-		update pgsvi.MeanUpdate
+		update pgsvi.Coordinates
 		sample pgsvi.Sampler
 	}{
-		{"published", published, pgsvi.MainText, nil},
-		{"mean-update-of-the-appendix", published, pgsvi.Appendix, nil},
-		{"batches-with-replacement", published, pgsvi.MainText, pgsvi.WithReplacement()},
-		{"draws-not-shared", oneByOne{published}, pgsvi.MainText, nil},
-		{"baseline", pgsvi.ScoreFunction{Samples: p.Samples}, pgsvi.MainText, nil},
-		{"pathwise", pgsvi.Pathwise{Samples: p.Samples}, pgsvi.MainText, nil},
-		{"exact", pgsvi.Exact{}, pgsvi.MainText, nil},
+		{"published", published, pgsvi.MeanParams, nil},
+		{"mean-update-of-the-appendix", published, pgsvi.MeanCov, nil},
+		{"batches-with-replacement", published, pgsvi.MeanParams, pgsvi.WithReplacement()},
+		{"draws-not-shared", oneByOne{published}, pgsvi.MeanParams, nil},
+		{"baseline", pgsvi.ScoreFunction{Samples: p.Samples}, pgsvi.MeanParams, nil},
+		{"pathwise", pgsvi.Pathwise{Samples: p.Samples}, pgsvi.MeanParams, nil},
+		{"exact", pgsvi.Exact{}, pgsvi.MeanParams, nil},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			gp, err := p.Model(pgsvi.GPOptions{Estimator: c.est, MeanUpdate: c.update})
+			gp, err := p.Model(pgsvi.GPOptions{Estimator: c.est, Coordinates: c.update})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -21,15 +21,20 @@ type count struct {
 const noLimit = -1
 
 // counts returns the numbers of the report. A limit may only fall: lower it when its count does.
-func (m *module) counts() []count {
+func (m *module) counts() ([]count, error) {
+	hidden, err := m.unshown()
+	if err != nil {
+		return nil, err
+	}
 	g := m.graph()
 	files, lines := m.lines()
 	typeNames, names, methods := m.exported()
-	return []count{
+	all := []count{
 		{"import cycles among units", len(g.cycles()), 0},
 		{"assertions to unnamed interfaces", len(m.unnamed()), 0},
 		{"methods called from a lower package in a higher one", len(m.upward()), 113},
 		{"unexported interfaces of the root", len(m.private()), 57},
+		{"exported types of the root that no example shows", len(hidden), 0},
 		{"files in the root", files, noLimit},
 		{"lines in the root", lines, noLimit},
 		{"units", len(g.units), noLimit},
@@ -39,6 +44,7 @@ func (m *module) counts() []count {
 		{"exported names of the root", names, noLimit},
 		{"methods of exported interfaces of the root", methods, noLimit},
 	}
+	return all, nil
 }
 
 // private returns the unexported interfaces of the root.

@@ -127,6 +127,21 @@ import "small"
 
 func main() { _ = small.ErrGP }
 `,
+	"example_test.go": `package small_test
+
+import "small"
+
+func ExampleFit() {
+	models := map[string][]*small.GP[small.GLM]{}
+	_ = models["a"][0].Fit()
+}
+`,
+	"small_test.go": `package small_test
+
+import "small"
+
+var _ small.Fitter
+`,
 }
 
 // TestCounts compares the report of a small module with numbers counted by hand.
@@ -165,8 +180,16 @@ func TestCounts(t *testing.T) {
 	if p := m.private(); !slices.Equal(p, []string{"checker"}) {
 		t.Errorf("unexported interfaces %q", p)
 	}
+	// The test of a Fitter is no example, and no example has Names.
+	if names, err := m.unshown(); err != nil || !slices.Equal(names, []string{"Fitter", "Names"}) {
+		t.Errorf("types in no example: %q, %v", names, err)
+	}
+	all, err := m.counts()
+	if err != nil {
+		t.Fatal(err)
+	}
 	got := make(map[string]int)
-	for _, c := range m.counts() {
+	for _, c := range all {
 		got[c.what] = c.n
 	}
 	for what, n := range map[string]int{
@@ -174,6 +197,7 @@ func TestCounts(t *testing.T) {
 		"files in the root": 4, "units": 5, "uses between units": 5, "layers": 3,
 		// Fitter, GLM, GP and Names; GP.X, GP.Fit, Fit and ErrGP.
 		"exported types of the root": 4, "exported names of the root": 8,
+		"exported types of the root that no example shows": 2,
 	} {
 		if got[what] != n {
 			t.Errorf("%s: %d, want %d", what, got[what], n)

@@ -22,6 +22,8 @@ type module struct {
 	folder   string
 	set      *token.FileSet
 	packages []*pkg
+	users    []listed // packages whose code and examples users read; see unshown
+	importer types.Importer
 }
 
 // A pkg is a package with the objects that its identifiers refer to.
@@ -37,7 +39,7 @@ type listed struct {
 	ImportPath, Dir, Export string
 	Standard                bool
 	Module                  *struct{ Main bool }
-	GoFiles                 []string
+	GoFiles, XTestGoFiles   []string
 }
 
 // load reads and type-checks the packages of the module in a folder. It imports other packages from
@@ -48,7 +50,7 @@ func load(folder string) (*module, error) {
 		return nil, err
 	}
 	cmd := exec.Command("go", "list", "-export", "-deps",
-		"-json=ImportPath,Dir,Export,Standard,Module,GoFiles", "./...")
+		"-json=ImportPath,Dir,Export,Standard,Module,GoFiles,XTestGoFiles", "./...")
 	cmd.Dir, cmd.Stderr = folder, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -57,6 +59,7 @@ func load(folder string) (*module, error) {
 	m := &module{folder: folder, set: token.NewFileSet()}
 	l := &loader{export: make(map[string]string), checked: make(map[string]*types.Package)}
 	l.other = importer.ForCompiler(m.set, "gc", l.open)
+	m.importer = l
 	// Each package follows the packages that it imports.
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p listed
@@ -70,6 +73,9 @@ func load(folder string) (*module, error) {
 			continue
 		}
 		unit := m.unit(filepath.Join(p.Dir, "x.go"))
+		if unit != "internal/" && unit != "bench/" {
+			m.users = append(m.users, p)
+		}
 		if unit == "examples/" || unit == "cmd/" || m.isTests(p.Dir) {
 			continue
 		}

@@ -1,12 +1,13 @@
 // Command layers reports the structure of the library. A unit is a file of the root package, or one
 // of the folders internal, data and bench. A unit uses another unit if it refers to a name that the
-// other unit declares; methods and fields count. Tests, examples and commands are left out.
+// other unit declares; methods and fields count. Tests, examples and commands are left out, except to
+// find the exported types that no example shows.
 //
 //	go run ./bench/layers             # the layers, the cycles and the counts
 //	go run ./bench/layers -v          # also each use, with its names, and each call upward
 //	go run ./bench/layers -packages   # a table of the packages: files, lines, names, functions
 //	go run ./bench/layers -picture docs/pictures/packages.svg   # the packages and their imports
-//	go run ./bench/layers -check      # fails if one of the four limited counts is too high
+//	go run ./bench/layers -check      # fails if one of the five limited counts is too high
 //
 // Nothing limits lines, files and names: a change may add what it needs.
 package main
@@ -65,16 +66,28 @@ func run(dir, picture string, verbose, packages, check bool) error {
 	for _, pos := range m.unnamed() {
 		fmt.Printf("asserts an unnamed interface: %s\n", pos)
 	}
-	for _, c := range m.counts() {
+	hidden, err := m.unshown()
+	for _, name := range hidden {
+		fmt.Printf("shown in no example: %s\n", name)
+	}
+	if err != nil {
+		return err
+	}
+	counts, err := m.counts()
+	for _, c := range counts {
 		fmt.Printf("%5d  %s\n", c.n, c.what)
 	}
-	return nil
+	return err
 }
 
 // withinLimits prints the limited counts, and returns an error if one exceeds its limit.
 func (m *module) withinLimits() error {
+	counts, err := m.counts()
+	if err != nil {
+		return err
+	}
 	var over []string
-	for _, c := range m.counts() {
+	for _, c := range counts {
 		if c.limit == noLimit {
 			continue
 		}

@@ -26,6 +26,8 @@ var turtles = []float64{8, 9, 13, 13, 14, 18, 22, 27, 30, 34, 38, 38, 40, 44, 45
 // vonMises has natural parameters κ (cos μ, sin μ), statistics (cos z, sin z) and h = 1/2π.
 type vonMises struct{}
 
+var _ pgsvi.Family = vonMises{}
+
 // bessel returns log I0(κ) and I1(κ)/(κ I0(κ)). The trapezoidal rule is exact here to rounding.
 func bessel(eta []float64) (logI0, ratio float64) {
 	const points = 1000

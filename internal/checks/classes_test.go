@@ -510,7 +510,7 @@ func TestClassesRefused(t *testing.T) {
 		{"too many", y, Softmax{Classes: 1e9}, GLMOptions{}, ErrMemory},
 		{"diagonal", y, Softmax{}, GLMOptions{Covariance: DiagonalCovariance}, ErrParam},
 		{"low rank", y, Softmax{}, GLMOptions{Covariance: LowRankCovariance}, ErrParam},
-		{"appendix", y, Softmax{}, GLMOptions{MeanUpdate: Appendix}, ErrParam},
+		{"appendix", y, Softmax{}, GLMOptions{Coordinates: MeanCov}, ErrParam},
 		{"an estimator", y, Softmax{}, GLMOptions{Estimator: GaussHermite{}}, ErrNoEstimator},
 		{"offsets of rows", y, Softmax{}, GLMOptions{Offset: make([]float64, len(y))}, ErrShape},
 		{"names", y, Softmax{}, GLMOptions{ClassNames: []string{"a"}}, ErrShape},

@@ -30,7 +30,8 @@ type Differentiable interface {
 	Derivs(y, eta float64) (d1, d2 float64)
 }
 
-// Rows holds the data of Terms: see pgsvi.SiteIntegrand.
+// Rows holds the data of Terms. Site returns the term of the data to which site i belongs, for error
+// messages, and x_i, y_i and w_i. The caller must not change x_i.
 type Rows interface {
 	Len() int
 	Site(i int) (term int, x []float64, y, weight float64)

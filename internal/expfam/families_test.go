@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -228,7 +229,7 @@ func TestFamilySlopes(t *testing.T) {
 				}
 			}
 		}
-		s, ok := f.(pgsvi.FisherFamily)
+		s, ok := f.(expfam.FisherFamily)
 		if !ok {
 			return
 		}
@@ -357,7 +358,7 @@ func TestFamilyDraws(t *testing.T) {
 			n := q.NumParams()
 			f, eta, mu, fisher := q.Family(), q.Natural(nil), q.MeanParams(nil), fisherOf(q)
 			z, s, mean := make([]float64, q.Dim()), make([]float64, n), make([]float64, n)
-			path, paths := f.(pgsvi.PathFamily)
+			path, paths := f.(expfam.PathFamily)
 			var aux []float64
 			if paths {
 				aux = make([]float64, path.AuxLen())
@@ -623,7 +624,7 @@ func TestFamilyAllocations(t *testing.T) {
 			"a gradient in η":      func() { q.FromNaturalGrad(mu, g) },
 			"mean parameters":      func() { q.MeanParams(mu) },
 			"a draw":               func() { q.Family().Rand(z, stat, g, rng) },
-			"products with Fisher": func() { q.Family().(pgsvi.FisherFamily).FisherMul(mu, g, g) },
+			"products with Fisher": func() { q.Family().(expfam.FisherFamily).FisherMul(mu, g, g) },
 		} {
 			if what == "a draw" || what == "products with Fisher" {
 				prior.Natural(g)
@@ -715,7 +716,7 @@ func TestFamilySetup(t *testing.T) {
 		{"paths without gradients", beta, beta, l(1), pgsvi.Pathwise{}, pgsvi.ErrNoEstimator,
 			[]string{"LogLik.Grad"}},
 		{"paths of a coin", coin, coin, slope, pgsvi.Pathwise{}, pgsvi.ErrNoEstimator,
-			[]string{"Bernoulli", "PathFamily"}},
+			[]string{"Bernoulli", "RandPath"}},
 		{"quadrature over a simplex", dirichlet, dirichlet, l(3), pgsvi.Exact{},
 			pgsvi.ErrNoEstimator, []string{"Dirichlet of 3 parts"}},
 		{"Gauss–Hermite", gamma, gamma, l(1), pgsvi.GaussHermite{}, pgsvi.ErrNoEstimator,

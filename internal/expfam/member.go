@@ -29,25 +29,25 @@ type Family interface {
 	Rand(z, t, eta []float64, rng *rand.Rand)
 }
 
-// FisherFamily has the methods of pgsvi.FisherFamily.
+// FisherFamily holds the optional methods of pgsvi.Family for products with the Fisher information.
 type FisherFamily interface {
 	FisherMul(dst, g, eta []float64)
 	FisherSolve(dst, g, eta []float64)
 }
 
-// EntropyFamily has the method of pgsvi.EntropyFamily.
+// EntropyFamily holds the optional method of pgsvi.Family for the entropy.
 type EntropyFamily interface {
 	Entropy(eta []float64) float64
 }
 
-// PathFamily has the methods of pgsvi.PathFamily.
+// PathFamily holds the optional methods of pgsvi.Family for differentiable draws.
 type PathFamily interface {
 	AuxLen() int
 	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
 	PathGrad(dst, dl, c, z, aux, eta []float64)
 }
 
-// ChartFamily has the methods of pgsvi.ChartFamily.
+// ChartFamily holds the optional methods of pgsvi.Family for a chart of the valid η.
 type ChartFamily interface {
 	Chart(dst, eta []float64)
 	FromChart(dst, x []float64)

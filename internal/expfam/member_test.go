@@ -213,6 +213,30 @@ func (m mutantChart) ChartGrad(dst, g, eta []float64) {
 	dst[0] *= m.grad
 }
 
+// halfFisher has one of the two products with the Fisher information.
+type halfFisher struct{ testkit.GammaFamily }
+
+func (halfFisher) FisherMul(dst, g, eta []float64) {}
+
+// wrongEntropy has an Entropy of another signature.
+type wrongEntropy struct{ testkit.GammaFamily }
+
+func (wrongEntropy) Entropy(eta []float64) (nats float64, err error) { return 0, nil }
+
+// TestCheckFamilyOptional checks that CheckFamily reports optional methods that would be ignored.
+func TestCheckFamilyOptional(t *testing.T) {
+	for say, f := range map[string]pgsvi.Family{
+		"the method FisherMul is ignored unless the type has FisherMul([]float64, []float64, " +
+			"[]float64), FisherSolve([]float64, []float64, []float64)": halfFisher{},
+		"the method Entropy is ignored unless the type has Entropy([]float64) float64": wrongEntropy{},
+	} {
+		err := pgsvi.CheckFamily(f, nil, gammaEtas...)
+		if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), say) {
+			t.Errorf("%T: %v", f, err)
+		}
+	}
+}
+
 // Each function, when wrong, is caught and named, and no other is blamed alone.
 func TestCheckFamilyMutants(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/diff"
@@ -37,10 +39,8 @@ const (
 
 // Check checks f at each of etas, slices of NumParams elements. The error joins all violations.
 func Check(f expfam.Family, rng func() *rand.Rand, etas [][]float64) error {
-	var (
-		errs    []error
-		members []*member
-	)
+	var members []*member
+	errs := optional(reflect.TypeOf(f))
 	for i, eta := range etas {
 		c := &member{f: f, index: i, eta: slices.Clone(eta)}
 		if c.setup(rng()) {
@@ -62,6 +62,35 @@ func Check(f expfam.Family, rng func() *rand.Rand, etas [][]float64) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// optionalSets holds the sets of optional methods of a Family.
+var optionalSets = []reflect.Type{
+	reflect.TypeFor[expfam.FisherFamily](), reflect.TypeFor[expfam.EntropyFamily](),
+	reflect.TypeFor[expfam.PathFamily](), reflect.TypeFor[expfam.ChartFamily](),
+}
+
+// optional returns an error for each set of optional methods that would be ignored, because f has
+// only a part of the set or a method with another signature.
+func optional(f reflect.Type) (errs []error) {
+	for _, set := range optionalSets {
+		if f.Implements(set) {
+			continue
+		}
+		has, needs := "", make([]string, set.NumMethod())
+		for i := range needs {
+			m := set.Method(i)
+			needs[i] = m.Name + strings.TrimPrefix(m.Type.String(), "func")
+			if _, ok := f.MethodByName(m.Name); ok {
+				has = m.Name
+			}
+		}
+		if has != "" {
+			errs = append(errs, fmt.Errorf("pgsvi: %v: the method %s is ignored unless the type "+
+				"has %s: %w", f, has, strings.Join(needs, ", "), sentinel.ErrParam))
+		}
+	}
+	return errs
 }
 
 // member is a Family at one η.
@@ -409,7 +438,7 @@ func (c *member) box(half int) (inside func(z []float64) bool, logVolume float64
 	return inside, logVolume
 }
 
-// checkChart checks the chart of a ChartFamily.
+// checkChart checks the Chart of the family, if it has one.
 func (c *member) checkChart() {
 	f, ok := c.f.(expfam.ChartFamily)
 	if !ok {
@@ -440,7 +469,7 @@ func (c *member) checkChart() {
 	}
 }
 
-// checkFisher checks the products of a FisherFamily.
+// checkFisher checks FisherMul and FisherSolve, if the family has them.
 func (c *member) checkFisher() {
 	f, ok := c.f.(expfam.FisherFamily)
 	if !ok {
@@ -474,7 +503,7 @@ func (c *member) checkFisher() {
 	}
 }
 
-// checkEntropy checks the entropy of an EntropyFamily.
+// checkEntropy checks the Entropy of the family, if it has one.
 func (c *member) checkEntropy() {
 	f, ok := c.f.(expfam.EntropyFamily)
 	if !ok {
@@ -497,7 +526,7 @@ func (c *member) checkEntropy() {
 	}
 }
 
-// checkPath checks the paths of a PathFamily. For each statistic, and for the linear function Σ
+// checkPath checks RandPath and PathGrad, if the family has them. For each statistic, and for the linear function Σ
 // z_j of the draw, the mean slope along the paths must be the covariance of the function and T.
 func (c *member) checkPath(rng *rand.Rand) {
 	f, ok := c.f.(expfam.PathFamily)

@@ -23,6 +23,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
+// Noisy holds the optional methods of pgsvi.Kernel for kernels with noise.
+type Noisy interface {
+	SelfCov(x []float64) float64
+	GradSelf(dst, x []float64) float64
+}
+
 // Kernel is a covariance function k(x, x′) with NumParams parameters θ. Derivatives are with
 // respect to θ.
 type Kernel interface {

@@ -166,9 +166,9 @@ func TestGPExactRegression(t *testing.T) {
 // TestGPFixedPoint checks that no kind of step changes the ELBO at the optimum.
 func TestGPFixedPoint(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
-		for _, update := range []MeanUpdate{MainText, Appendix} {
+		for _, update := range []Coordinates{MeanParams, MeanCov} {
 			gp := kit.ToyGPWith(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 2,
-				&GPOptions{MeanUpdate: update})
+				&GPOptions{Coordinates: update})
 			_, res := kit.MustFit(t, gp, &Solver{Converger: GapBelow(1e-13, 0)})
 			st := res.Stepper
 			rng := rand.New(rand.NewPCG(1, 1))
@@ -189,7 +189,7 @@ func TestGPFixedPoint(t *testing.T) {
 					t.Fatal(err)
 				}
 				if math.Abs(elbo-res.ELBO) > 1e-9 {
-					t.Errorf("%T, update %d: a %s step changed the ELBO by %.2g", lik, update, name,
+					t.Errorf("%T, %v: a %s step changed the ELBO by %.2g", lik, update, name,
 						elbo-res.ELBO)
 				}
 			}
@@ -201,10 +201,9 @@ func TestGPFixedPoint(t *testing.T) {
 // Objective over a dense Gaussian: the main text in mean parameters, and the appendix in moments.
 func TestGPSiteFormIsDenseForm(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
-		for update, coords := range map[MeanUpdate]Coordinates{MainText: MeanParams,
-			Appendix: MeanCov} {
+		for _, coords := range []Coordinates{MeanParams, MeanCov} {
 			gp := kit.ToyGPWith(t, 9, Matern12{Scale: 1, Length: 1}, lik, 4,
-				&GPOptions{MeanUpdate: update})
+				&GPOptions{Coordinates: coords})
 			o, err := gp.Objective()
 			if err != nil {
 				t.Fatal(err)
@@ -403,7 +402,7 @@ func TestGPIllPosed(t *testing.T) {
 	}{
 		"jitter":     {options(GPOptions{Jitter: -1}), ErrParam},
 		"NaN jitter": {options(GPOptions{Jitter: nan}), ErrParam},
-		"update":     {options(GPOptions{MeanUpdate: 7}), ErrParam},
+		"update":     {options(GPOptions{Coordinates: 7}), ErrParam},
 		"samples":    {options(GPOptions{Estimator: ScoreFunction{Samples: 1}}), ErrParam},
 		"nodes":      {options(GPOptions{Estimator: GaussHermite{Nodes: -1}}), ErrParam},
 		"pathwise":   {options(GPOptions{Estimator: Pathwise{}}), ErrNoEstimator},
@@ -512,7 +511,7 @@ func TestGPNegativeSites(t *testing.T) {
 // reached 1e11, and the rounded ELBO was above zero.
 func TestGPNoiseAtTheEdge(t *testing.T) {
 	t.Parallel()
-	gp := gpCases[0].modelWith(t, gpCases[0].load(t), GPOptions{MeanUpdate: Appendix,
+	gp := gpCases[0].modelWith(t, gpCases[0].load(t), GPOptions{Coordinates: MeanCov,
 		Estimator: ScoreFunction{Samples: 500, Baseline: NoBaseline}})
 	s := kit.PgSVI(gp.Len(), 2, 5)
 	passes := testkit.Longer(10, testkit.Shorter(3, 1))

@@ -175,19 +175,19 @@ func TestGPTraces(t *testing.T) {
 	for _, c := range []struct {
 		file   string
 		data   int
-		update MeanUpdate
+		update Coordinates
 		solver func(n int) *Solver
 	}{
-		{"trace_ionosphere_beta1_batch_main.csv", 0, MainText, func(n int) *Solver {
+		{"trace_ionosphere_beta1_batch_main.csv", 0, MeanParams, func(n int) *Solver {
 			return &Solver{StepSize: ConstantStep(1)}
 		}},
-		{"trace_sonar_beta0.1_batch_main.csv", 1, MainText, func(n int) *Solver {
+		{"trace_sonar_beta0.1_batch_main.csv", 1, MeanParams, func(n int) *Solver {
 			return &Solver{StepSize: ConstantStep(0.1)}
 		}},
-		{"trace_ionosphere_beta2overN_M5_main.csv", 0, MainText, func(n int) *Solver {
+		{"trace_ionosphere_beta2overN_M5_main.csv", 0, MeanParams, func(n int) *Solver {
 			return &Solver{StepSize: ConstantStep(2 / float64(n)), BatchSize: 5, Sampler: InOrder()}
 		}},
-		{"trace_ionosphere_beta2overN_M5_appendix.csv", 0, Appendix, func(n int) *Solver {
+		{"trace_ionosphere_beta2overN_M5_appendix.csv", 0, MeanCov, func(n int) *Solver {
 			return &Solver{StepSize: ConstantStep(2 / float64(n)), BatchSize: 5, Sampler: InOrder()}
 		}},
 	} {
@@ -195,7 +195,7 @@ func TestGPTraces(t *testing.T) {
 			ref := testkit.ReadTruth(t, c.file)
 			gc := gpCases[c.data]
 			s := gc.load(t)
-			gp := gc.modelWith(t, s, GPOptions{MeanUpdate: c.update})
+			gp := gc.modelWith(t, s, GPOptions{Coordinates: c.update})
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -472,9 +472,9 @@ func TestGPMixedSteps(t *testing.T) {
 	for _, lik := range testkit.Few([]Likelihood{StudentT{DF: 4, Scale: 0.3}, BernoulliLogit{},
 		Poisson{}},
 		2) {
-		for _, update := range []MeanUpdate{MainText, Appendix} {
+		for _, update := range []Coordinates{MeanParams, MeanCov} {
 			gp := kit.ToyGPWith(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16,
-				&GPOptions{MeanUpdate: update})
+				&GPOptions{Coordinates: update})
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)

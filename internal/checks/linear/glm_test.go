@@ -68,7 +68,7 @@ func TestGLMErrors(t *testing.T) {
 		{x, y, nil, &GLMOptions{InterceptSD: math.NaN()}, ErrParam, "InterceptSD"},
 		{x, y, nil, &GLMOptions{Rank: -1}, ErrParam, "Rank"},
 		{x, y, nil, &GLMOptions{Covariance: 9}, ErrParam, "Covariance"},
-		{x, y, nil, &GLMOptions{MeanUpdate: 9}, ErrParam, "MeanUpdate"},
+		{x, y, nil, &GLMOptions{Coordinates: 9}, ErrParam, "Coordinates"},
 		{x, y, nil, &GLMOptions{Prior: mean}, ErrShape, "1 dimensions"},
 		{x, y, nil, &GLMOptions{Offset: []float64{1}}, ErrShape, "Offset"},
 		{x, y, nil, &GLMOptions{Offset: []float64{1, math.NaN()}}, ErrNotFinite, "Offset[1]"},

@@ -21,14 +21,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// adaptives returns the Adaptive divergences, with step sizes at which they move by comparable
+// adaptives returns the adaptive divergences, with step sizes at which they move by comparable
 // lengths.
 func adaptives() map[string]struct {
-	d    Adaptive
+	d    Divergence
 	beta float64
 } {
 	return map[string]struct {
-		d    Adaptive
+		d    Divergence
 		beta float64
 	}{
 		"AdaGrad":  {AdaGrad(0), 0.3},
@@ -169,7 +169,7 @@ func TestAdaptiveCheck(t *testing.T) {
 		AdaGrad(-1), AdaGrad(nan), AdaGrad(inf),
 		RMSprop(1, 0), RMSprop(-0.1, 0), RMSprop(nan, 0), RMSprop(0, -1),
 		Adadelta(1, 0), Adadelta(0, inf),
-		Adam(1, 0, 0), Adam(0, 1, 0), Adam(0, -1, 0), Adam(nan, 0, 0), Adam(0, 0, -1e-9),
+		Adaptive(nil), Adam(1, 0, 0), Adam(0, 1, 0), Adam(0, -1, 0), Adam(nan, 0, 0), Adam(0, 0, -1e-9),
 	} {
 		o := Objective[*Point]{F: bowl{1, 2, 3}, Init: NewPoint(make([]float64, 3))}
 		_, err := o.NewStepper(context.Background(), nil, d)
@@ -239,7 +239,7 @@ func TestAdaptiveGP(t *testing.T) {
 	}
 }
 
-// TestAdaptiveModels checks that a GLM runs an Adaptive divergence on Objective.Linearized in
+// TestAdaptiveModels checks that a GLM runs an adaptive divergence on Objective.Linearized in
 // log-Cholesky coordinates. A GP rejects it at set-up, because its state consists of sites.
 func TestAdaptiveModels(t *testing.T) {
 	x, y := testkit.StructuredData(40, 3, 5)
@@ -522,13 +522,9 @@ type spiky struct{}
 func (spiky) LogProb(_, _ float64) float64 { return math.NaN() }
 
 // heavyBall is a metric that a user might write. It has momentum but no running scale.
-type heavyBall struct{ Divergence }
+type heavyBall struct{ v []float64 }
 
-type heavyBallState struct{ v []float64 }
-
-func (heavyBall) Start(n int) Metric { return &heavyBallState{make([]float64, n)} }
-
-func (h *heavyBallState) Next(s, g []float64, _ float64) {
+func (h *heavyBall) Next(s, g []float64, _ float64) {
 	for i := range g {
 		s[i] = 1
 		h.v[i] = 0.5*h.v[i] + g[i]
@@ -537,7 +533,8 @@ func (h *heavyBallState) Next(s, g []float64, _ float64) {
 }
 
 func TestAdaptiveOfTheUser(t *testing.T) {
-	res := kit.Solve(t, Solver{Divergence: heavyBall{Euclidean()}, StepSize: ConstantStep(0.4),
+	balls := Adaptive(func(n int) Metric { return &heavyBall{make([]float64, n)} })
+	res := kit.Solve(t, Solver{Divergence: balls, StepSize: ConstantStep(0.4),
 		MaxIter: 2}, Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})})
 	// With g = 1, z = 2 − 0.4. Then g = 0.6 and v = 1.1, so z = 1.6 − 0.44.
 	testkit.CheckClose(t, "heavy ball", qOf[Dist](res).Params(nil), []float64{1.16}, 1e-14)
@@ -545,7 +542,7 @@ func TestAdaptiveOfTheUser(t *testing.T) {
 	// gradient instead.
 	st := testkit.Must(Objective[*Point]{F: bowl{1, 30},
 		Init: NewPoint([]float64{2, -5})}.NewStepper(
-		context.Background(), nil, uphill{Euclidean()}))
+		context.Background(), nil, Adaptive(func(int) Metric { return uphill{} })))
 	before := testkit.Must(kit.ElboOf(st, testkit.Rand(1)))
 	if _, err := st.Step(context.Background(), &Env{Rng: testkit.Rand(1)}, nil,
 		math.Inf(1)); err != nil {
@@ -557,9 +554,7 @@ func TestAdaptiveOfTheUser(t *testing.T) {
 }
 
 // uphill reverses every gradient.
-type uphill struct{ Divergence }
-
-func (u uphill) Start(int) Metric { return u }
+type uphill struct{}
 
 func (uphill) Next(s, g []float64, _ float64) {
 	for i := range g {

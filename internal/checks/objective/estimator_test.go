@@ -19,13 +19,21 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
+// siteBatch has the sites of an Integrand of Sites.Batch.
+type siteBatch interface {
+	Integrand
+	Len() int
+	Site(i int) (term int, x []float64, y, weight float64)
+	Likelihood() Likelihood
+}
+
 // exactGrad returns the gradient of E_q[l] by differences of the exact expectation in the
 // parameters, which need no derivatives.
-func exactGrad(q *Gaussian, l SiteIntegrand) []float64 {
+func exactGrad(q *Gaussian, l siteBatch) []float64 {
 	return paramGrad(q, func(p Dist) float64 { return exactValue(p.(*Gaussian), l) })
 }
 
-func exactValue(q *Gaussian, l SiteIntegrand) (v float64) {
+func exactValue(q *Gaussian, l siteBatch) (v float64) {
 	for i := range l.Len() {
 		_, x, y, w := l.Site(i)
 		m, s2 := marginal(q, x)
@@ -50,7 +58,7 @@ func TestDeterministicEstimators(t *testing.T) {
 				floats.Scale(0.4, x) // GaussHermite needs a small standard deviation
 			}
 			for _, batch := range [][]int{nil, {3, 1}} {
-				l := s.Batch(batch).(SiteIntegrand)
+				l := s.Batch(batch).(siteBatch)
 				want, value := exactGrad(q, l), exactValue(q, l)
 				for _, e := range []Estimator{Exact{}, GaussHermite{Nodes: 100}} {
 					what := fmt.Sprintf("%T, %s, %T, batch %v", e, f.name, lik, batch)
@@ -155,8 +163,8 @@ func TestSamplingEstimators(t *testing.T) {
 			q := f.rand(rng)
 			batch := []int{0, 2, 5}
 			l := c.l.Batch(batch)
-			want, value := exactGrad(q, s.Batch(batch).(SiteIntegrand)),
-				exactValue(q, s.Batch(batch).(SiteIntegrand))
+			want, value := exactGrad(q, s.Batch(batch).(siteBatch)),
+				exactValue(q, s.Batch(batch).(siteBatch))
 			n := len(want)
 			mean, m2 := make([]float64, n+1), make([]float64, n+1)
 			acc := variate.NewMoments(mean, m2)

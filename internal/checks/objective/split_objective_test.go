@@ -112,7 +112,7 @@ func predictedGain(t *testing.T, p toyProblem, q *Gaussian) float64 {
 }
 
 func exactELBO(p toyProblem, q *Gaussian) float64 {
-	return exactValue(q, p.s.Batch(nil).(SiteIntegrand)) - q.KL(p.prior)
+	return exactValue(q, p.s.Batch(nil).(siteBatch)) - q.KL(p.prior)
 }
 
 // TestZeroSolver runs the zero Solver on every problem and family. It must converge to a

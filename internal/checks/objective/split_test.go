@@ -51,7 +51,7 @@ func TestLogLikelihoodBatches(t *testing.T) {
 			testkit.CheckClose(t, what+": gradient", g, testkit.NumGrad(b.LogProb, z), 1e-9)
 		}
 	}
-	b := s.Batch([]int{6, 1}).(SiteIntegrand)
+	b := s.Batch([]int{6, 1}).(siteBatch)
 	_, x, y, w := b.Site(1)
 	if b.Len() != 2 || &x[0] != &s.X[1][0] || y != s.Y[1] || w != 3.5 || b.Likelihood() != s.Lik {
 		t.Errorf("site 1 of the batch {6, 1} is %v, %v, %v", x, y, w)

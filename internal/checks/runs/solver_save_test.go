@@ -138,7 +138,7 @@ func interruptedRuns(t testing.TB) []run {
 			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
 		{"GP, step size, appendix",
 			gp(BernoulliLogit{}, classes,
-				&GPOptions{Estimator: Pathwise{Samples: 8}, MeanUpdate: Appendix}),
+				&GPOptions{Estimator: Pathwise{Samples: 8}, Coordinates: MeanCov}),
 			Solver{StepSize: steps, BatchSize: 9, MaxPasses: 5, Sampler: WithReplacement(),
 				EvalEvery: 4}},
 		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}),
@@ -694,11 +694,7 @@ func (m noSnapshotModel) NewStepper(ctx context.Context, env *Env, d Divergence)
 // anonymous is a source of randomness that cannot be saved.
 type anonymous struct{ rand.Source }
 
-// momentum is a user's Adaptive divergence without a saved state.
-type momentum struct{ Divergence }
-
-func (momentum) Start(n int) Metric { return anyMetric{} }
-
+// anyMetric is a Metric of another package that cannot be saved.
 type anyMetric struct{}
 
 func (anyMetric) Next(s, _ []float64, _ float64) {
@@ -727,7 +723,7 @@ func TestSaveResultErrors(t *testing.T) {
 		"no Snapshotter": {noSnapshotModel{glm}, Solver{}, "give it MarshalBinary"},
 		"source":         {glm, Solver{Src: anonymous{rand.NewPCG(1, 2)}}, "use a source of math/rand/v2"},
 		"metric": {objective,
-			Solver{Divergence: momentum{Euclidean()}, StepSize: ConstantStep(0.1)},
+			Solver{Divergence: Adaptive(func(int) Metric { return anyMetric{} }), StepSize: ConstantStep(0.1)},
 			"give it MarshalBinary"},
 	} {
 		c.s.MaxPasses = 2
