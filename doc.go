@@ -32,7 +32,7 @@
 // Choices of (f, h, D) give gradient descent, mirror descent, natural gradients, trust regions and
 // proximal methods; see the table at Prox. A divergence that changes from step to step gives AdaGrad,
 // RMSprop, Adadelta and Adam; see Adaptive. The examples of Solver run each method, and docs/paper.md
-// goes through the paper section by section.
+// follows the paper section by section.
 //
 // # Where to start
 //
