@@ -212,7 +212,7 @@ func ExampleSolver_pgSVIMeanField() {
 // Three PG steps of a Gaussian process by hand, in the form of the main text. The site of row n is
 // exp(b̃_n z − ½γ̃_n z²), so V⁻¹ = K⁻¹ + diag(γ̃) and m = V b̃. A step linearizes
 // −E_q[log p(y_n|z_n)], whose derivatives in the mean are α_n and γ_n, and averages the sites.
-func ExampleMainText() {
+func ExampleMeanUpdate() {
 	x, y := mat.NewDense(3, 1, []float64{-1, 0, 2}), []float64{-1, 1, 1}
 	kernel, lik := pgsvi.SquaredExp{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{}
 	const beta = 0.5

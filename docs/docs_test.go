@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
+	"go/doc"
 	"go/format"
 	"go/parser"
 	"go/token"
@@ -269,31 +270,68 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestExamples checks that docs/paper.md names every example of the file that shows its algorithms.
+// TestExamples checks that docs/paper.md names every example of the file that shows its algorithms,
+// and that go doc and pkg.go.dev list every example of the root package under a name.
 func TestExamples(t *testing.T) {
 	text, err := os.ReadFile("paper.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(root, "example_paper_test.go")
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	names, err := filepath.Glob(filepath.Join(root, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for _, d := range f.Decls {
-		d, ok := d.(*ast.FuncDecl)
-		if !ok || !strings.HasPrefix(d.Name.Name, "Example") {
+	fset := token.NewFileSet()
+	var files []*ast.File
+	algorithms := 0
+	for _, name := range names {
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+		if filepath.Base(name) != "example_paper_test.go" {
 			continue
 		}
-		n++
-		if !strings.Contains(string(text), "`"+d.Name.Name+"`") {
-			t.Errorf("paper.md does not name %s", d.Name.Name)
+		for _, e := range doc.Examples(f) {
+			algorithms++
+			if !strings.Contains(string(text), "`Example"+e.Name+"`") {
+				t.Errorf("paper.md does not name Example%s", e.Name)
+			}
 		}
 	}
-	if n < 12 {
-		t.Errorf("%s has %d examples", file, n)
+	if algorithms < 12 {
+		t.Errorf("found %d examples of algorithms", algorithms)
 	}
+	p, err := doc.NewFromFiles(fset, files, "github.com/pgsvi/pgsvi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := listedExamples(p)
+	for _, e := range doc.Examples(files...) {
+		if !listed[e.Name] {
+			t.Errorf("Example%s belongs to no type, function or method", e.Name)
+		}
+	}
+}
+
+// listedExamples returns the names of the examples that the documentation of p lists.
+func listedExamples(p *doc.Package) map[string]bool {
+	all := p.Examples
+	for _, f := range p.Funcs {
+		all = append(all, f.Examples...)
+	}
+	for _, t := range p.Types {
+		all = append(all, t.Examples...)
+		for _, f := range slices.Concat(t.Funcs, t.Methods) {
+			all = append(all, f.Examples...)
+		}
+	}
+	listed := make(map[string]bool)
+	for _, e := range all {
+		listed[e.Name] = true
+	}
+	return listed
 }
 
 // declarations returns the names that Go files of the root and of internal declare. Methods and
