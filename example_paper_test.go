@@ -209,6 +209,58 @@ func ExampleSolver_pgSVIMeanField() {
 	// Output: ELBO -9.674, best diagonal q -9.674
 }
 
+// A GLM takes the steps of PG-SVI if the Solver has a step size. MeanUpdate selects the update of the
+// mean in the main text or in the appendix, and Covariance selects a full or a diagonal V.
+func ExampleGLM_published() {
+	rows, y := doses()
+	x := mat.NewDense(len(rows), 2, nil)
+	for i, row := range rows {
+		x.SetRow(i, row)
+	}
+	for _, update := range []pgsvi.MeanUpdate{pgsvi.MainText, pgsvi.Appendix} {
+		m, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{PriorSD: 2,
+			Estimator: pgsvi.ScoreFunction{Samples: 100}, MeanUpdate: update})
+		if err != nil {
+			log.Fatal(err)
+		}
+		s := pgsvi.Solver{BatchSize: 4, StepSize: pgsvi.FractionStep(10, 0.7), MaxPasses: 200}
+		_, res, err := m.Fit(context.Background(), &s)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("ELBO %.3f\n", res.ELBO)
+	}
+	// Output:
+	// ELBO -9.668
+	// ELBO -9.668
+}
+
+// The topic-model experiment of the paper has two documents per batch and one step per visit with
+// β = 0.001, so q(z) hardly moves in five passes. The default options take longer steps.
+func ExampleCTM_published() {
+	c := &pgsvi.Corpus{Terms: 6}
+	for n := range 20 {
+		first := 3 * (n % 2)
+		c.Docs = append(c.Docs, pgsvi.Document{Words: []int{first, first + 1, first + 2},
+			Counts: []float64{6, 4, float64(1 + n%3)}})
+	}
+	for _, opt := range []pgsvi.CTMOptions{{Paper: true}, {}} {
+		m, err := pgsvi.NewCTM(c, 2, &opt)
+		if err != nil {
+			log.Fatal(err)
+		}
+		post, _, err := m.Fit(context.Background(), &pgsvi.Solver{MaxPasses: 5})
+		if err != nil {
+			log.Fatal(err)
+		}
+		share, _, _ := post.Doc(0).Proportions(0.95)
+		fmt.Printf("topics of a document %.1f\n", share)
+	}
+	// Output:
+	// topics of a document [0.4 0.6]
+	// topics of a document [0.0 1.0]
+}
+
 // Three PG steps of a Gaussian process by hand, in the form of the main text. The site of row n is
 // exp(b̃_n z − ½γ̃_n z²), so V⁻¹ = K⁻¹ + diag(γ̃) and m = V b̃. A step linearizes
 // −E_q[log p(y_n|z_n)], whose derivatives in the mean are α_n and γ_n, and averages the sites.
