@@ -1,5 +1,64 @@
-// Package pgsvi fits Bayesian models by variational inference: regression, classification,
-// Gaussian processes, clustering and topic models.
+// Package pgsvi fits Bayesian models by variational inference with proximal-gradient steps (PG-SVI):
+// regression, classification, Gaussian processes, clustering, topic models and models of your own.
+// To fit a standard model without tuning, call NewGLM, NewGP, NewMixture or NewCTM; see "Where to
+// start" below.
+//
+// # The iteration
+//
+// The approximation q(z|λ) of a posterior maximizes the evidence lower bound (ELBO). The negative
+// ELBO is the sum of a difficult part f and an easy convex part h. A step linearizes f with a
+// gradient, which may be a Monte Carlo estimate from a mini-batch, and keeps h exact. A divergence D
+// keeps the step short:
+//
+//	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β_k
+//
+// (Khan, Babanezhad, Lin, Schmidt and Sugiyama, "Faster Stochastic Variational Inference using
+// Proximal-Gradient Methods with General Divergence Functions", UAI 2016.)
+//
+//	paper            this package
+//	f + h = −ELBO    Objective{F, H, Init}; or GP.Objective, GLM.Objective
+//	λ                Dist.Params, in the Coordinates of the family
+//	f, ∇̂f            Smooth; from a log-likelihood by Expect and an Estimator, or by Conjugate
+//	h                Convex; KLTo, L1, Zero
+//	D                Divergence; KL, Euclidean, ReverseKL, SymKL, Bregman, DivergenceFunc; Adaptive
+//	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
+//	−f − h           Evaluation.ELBO, Result.ELBO (natural logarithms: nats)
+//	mini-batch       Solver.BatchSize, Sampler
+//	G_k              Iteration.GradMap
+//	γ̃_n, b̃_n         the site parameters of a GP or of the rows of a GLM; γ̃ is a precision
+//	α_n, γ_n         −∂E/∂m and −∂²E/∂m² of Expectation (not the α of assumption A6)
+//	A1–A6            CheckDivergence; Certificate, also for Propositions 1 to 3
+//
+// Choices of (f, h, D) give gradient descent, mirror descent, natural gradients, trust regions and
+// proximal methods; see the table at Prox. A divergence that changes from step to step gives AdaGrad,
+// RMSprop, Adadelta and Adam; see Adaptive. The examples of Solver run each method, and docs/paper.md
+// follows the paper section by section.
+//
+// # Where to start
+//
+//	you have                                     use
+//	a file (CSV, JSON), columns of any type      package data: Table.Model, Predictor
+//	no time to write Go                          the command cmd/pgsvi
+//	rows of features (tabular data)              NewGLM: linear, logistic, Poisson regression
+//	groups (random effects), curves (GAM)        package formula; data.Table.Model fits it
+//	three classes or more (multi-class)          Softmax, in NewGLM, NewGP or NewSparseGP
+//	labels, counts or values at points           NewGP; NewSparseGP above a few thousand rows
+//	counts with zeros, durations, proportions    ZeroInflated, Hurdle, Weibull, LogNormal, Beta
+//	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)
+//	data on many machines (distributed)          NewGLMRounds, NewSparseGPRounds, NewCTMRounds
+//	a data stream                                NewGLMStream, NewCTMStream (online learning)
+//	documents                                    NewCTM, NewCTMStream, NewLDA (topic models)
+//	rows to cluster                              NewMixture (Gaussian mixture)
+//	unknown hyperparameters                      GP.Learn, GLM.Learn, SparseGP.Learn
+//	models to compare or to check                CompareLOO, CrossValidate, PSIS, PredictiveCheck
+//	predictions with intervals                   Prediction, made by the method At of a posterior
+//	a prediction to explain                      GLMPosterior.Explain, MarginalEffects, Summary
+//	your own log-likelihood                      Objective with Expect and LogLik
+//	your own model with local variables          Objective with Conjugate
+//	a posterior that is not Gaussian             Objective with NewGamma and others, or a Family
+//	your own divergence                          DivergenceFunc, Solver.Divergence
+//
+// # Fit a model
 //
 // NewGLM, NewGP and similar functions make a model. Its method Fit returns the posterior, which
 // predicts new rows, and a Result, which reports how close the fit is to the optimum:
@@ -28,30 +87,6 @@
 //	...
 //	fmt.Print(learned) // the hyperparameters, their intervals and their priors
 //
-// # Where to start
-//
-//	you have                                     use
-//	a file (CSV, JSON), columns of any type      package data: Table.Model, Predictor
-//	no time to write Go                          the command cmd/pgsvi
-//	rows of features (tabular data)              NewGLM: linear, logistic, Poisson regression
-//	groups (random effects), curves (GAM)        package formula; data.Table.Model fits it
-//	three classes or more (multi-class)          Softmax, in NewGLM, NewGP or NewSparseGP
-//	labels, counts or values at points           NewGP; NewSparseGP above a few thousand rows
-//	counts with zeros, durations, proportions    ZeroInflated, Hurdle, Weibull, LogNormal, Beta
-//	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)
-//	data on many machines (distributed)          NewGLMRounds, NewSparseGPRounds, NewCTMRounds
-//	a data stream                                NewGLMStream, NewCTMStream (online learning)
-//	documents                                    NewCTM, NewCTMStream, NewLDA (topic models)
-//	rows to cluster                              NewMixture (Gaussian mixture)
-//	unknown hyperparameters                      GP.Learn, GLM.Learn, SparseGP.Learn
-//	models to compare or to check                CompareLOO, CrossValidate, PSIS, PredictiveCheck
-//	predictions with intervals                   Prediction, made by the method At of a posterior
-//	a prediction to explain                      GLMPosterior.Explain, MarginalEffects, Summary
-//	your own log-likelihood                      Objective with Expect and LogLik
-//	your own model with local variables          Objective with Conjugate
-//	a posterior that is not Gaussian             Objective with NewGamma and others, or a Family
-//	your own divergence                          DivergenceFunc, Solver.Divergence
-//
 // # Models, Steppers and Solvers
 //
 // A Model describes the data and the prior: GP, SparseGP, GLM, CTM, LDA, Mixture or Objective. A
@@ -60,34 +95,6 @@
 // the Stepper choose its own steps, and the Stepper accepts a step only if it makes progress.
 //
 // A GLMStream or a CTMStream has no Solver, because it reads each row or document once.
-//
-// # The iteration
-//
-// The method is due to Khan, Babanezhad, Lin, Schmidt and Sugiyama, "Faster Stochastic Variational
-// Inference using Proximal-Gradient Methods with General Divergence Functions", UAI 2016.
-//
-// The negative ELBO of an approximation q(z|λ) is the sum of a difficult part f and an easy convex
-// part h. A step linearizes f with a gradient, which may be a Monte Carlo estimate from a
-// mini-batch, and keeps h exact. A divergence D keeps the step short:
-//
-//	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β_k
-//
-// Choices of (f, h, D) give gradient descent, mirror descent, natural gradients, trust regions
-// and proximal methods; see the table at Prox. A divergence that changes from step to step gives
-// AdaGrad, RMSprop, Adadelta and Adam; see Adaptive.
-//
-//	paper            this package
-//	λ                Dist.Params, in the Coordinates of the family
-//	f, ∇̂f            Smooth; from a log-likelihood by Expect and an Estimator, or by Conjugate
-//	h                Convex; KLTo, L1, Zero
-//	D                Divergence; KL, Euclidean, Diagonal, ReverseKL, SymKL, Bregman,
-//	                 DivergenceFunc; Adaptive
-//	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
-//	the ELBO, −f−h   Evaluation.ELBO, Result.ELBO (natural logarithms: nats)
-//	γ̃_n, b_n         the site parameters of a GP or of the rows of a GLM; γ̃ is a precision
-//	α_n, γ_n         −∂E/∂m and −∂²E/∂m² of Expectation (not the α of assumption A6)
-//	G_k              Iteration.GradMap
-//	mini-batch       Sampler, Solver.BatchSize
 //
 // GP, SparseGP and GLM share one engine, package internal/site, and its documentation explains the
 // algorithm. CONTRIBUTING.md lists all packages and explains how to add a kernel, a likelihood, a

@@ -17,17 +17,6 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// doseModel is the logistic regression of doses as an Objective.
-func doseModel() pgsvi.Objective[*pgsvi.Gaussian] {
-	x, y := doses()
-	prior := pgsvi.NewIsotropic(2, 4)
-	return pgsvi.Objective[*pgsvi.Gaussian]{
-		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, nil),
-		H:    pgsvi.KLTo(prior),
-		Init: prior,
-	}
-}
-
 // A run can end for the first of several reasons. Result.Status tells which one it was.
 func ExampleAnyOf() {
 	s := pgsvi.Solver{Converger: pgsvi.AnyOf(
@@ -125,24 +114,6 @@ func ExampleDefaultConverger() {
 	fmt.Println(res.Status)
 	// Output:
 	// converged
-}
-
-// Stochastic variational inference takes steps of decreasing size on mini-batches (Hoffman et al.,
-// 2013). A Schedule gives the step sizes and a Sampler the batches.
-func ExampleFractionStep() {
-	s := pgsvi.Solver{
-		BatchSize: 4,
-		Sampler:   pgsvi.Reshuffle(),
-		StepSize:  pgsvi.FractionStep(10, 0.7),
-		MaxPasses: 200,
-	}
-	q, _, err := doseModel().Fit(context.Background(), &s)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("slope %.1f\n", q.Mean(nil)[1])
-	// Output:
-	// slope 1.7
 }
 
 // The samplers differ in how they cut the terms into batches.

@@ -47,6 +47,14 @@ var (
 	numGrad       = testkit.NumGrad
 )
 
+// benchLong skips a benchmark of a part of the library, unless the flag -long is set. The other
+// benchmarks of this package fit whole models, and their table is for users.
+func benchLong(b *testing.B) {
+	if !testkit.IsLong() {
+		b.SkipNow()
+	}
+}
+
 // longer returns many with -long, and few otherwise.
 func longer[T any](many, few T) T { return testkit.Longer(many, few) }
 

@@ -2,7 +2,6 @@ package pgsvi
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -12,13 +11,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/testkit"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -521,120 +517,4 @@ func kernelBigExp(x float64) *big.Float {
 		sum.Mul(sum, sum)
 	}
 	return sum
-}
-
-// BenchmarkCrossCov reports the cost relative to the triangular solve that a prediction also needs.
-func BenchmarkCrossCov(b *testing.B) {
-	const rows = 1000
-	for _, size := range [][2]int{{280, 34}, {767, 256}} {
-		n, d := size[0], size[1]
-		x, y := kernelPoints(80, n, d, 0.5), kernelPoints(81, rows, d, 0.5)
-		length := math.Sqrt(float64(d)) / 2
-		tri := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Stride: n,
-			Data: kernelPoints(82, n, n, 1).RawMatrix().Data}
-		for i := range n {
-			tri.Data[i*n+i] = float64(n)
-		}
-		rhs := CrossCov(nil, SquaredExp{}, x, y).RawMatrix()
-		solve := time.Duration(math.MaxInt64)
-		for range 7 {
-			start := time.Now()
-			blas64.Trsm(blas.Left, blas.NoTrans, 1, tri, rhs)
-			solve = min(solve, time.Since(start))
-		}
-		for _, k := range []Kernel{
-			SquaredExp{Length: length}, Matern12{Length: length}, Matern52{Length: length},
-			RationalQuadratic{Length: length},
-			Linear{}, Sum{SquaredExp{Length: length}, Constant{}},
-		} {
-			b.Run(fmt.Sprintf("N=%d/D=%d/pgsvi.%s", n, d, testkit.TypeName(k)), func(b *testing.B) {
-				dst := CrossCov(nil, k, x, y)
-				b.ReportAllocs()
-				for b.Loop() {
-					CrossCov(dst, k, x, y)
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(solve),
-					"of-Trsm")
-			})
-		}
-	}
-}
-
-func BenchmarkGram(b *testing.B) {
-	for _, size := range [][2]int{{280, 34}, {767, 256}} {
-		x := kernelPoints(80, size[0], size[1], 0.5)
-		b.Run(fmt.Sprintf("N=%d/D=%d", size[0], size[1]), func(b *testing.B) {
-			var k Kernel = SquaredExp{Length: math.Sqrt(float64(size[1])) / 2}
-			dst := Gram(nil, k, x)
-			b.ReportAllocs()
-			for b.Loop() {
-				Gram(dst, k, x)
-			}
-		})
-	}
-}
-
-// BenchmarkGramProfile compares a custom Profile with a Profile of the package, and with the same
-// kernel computed pair by pair.
-func BenchmarkGramProfile(b *testing.B) {
-	for _, d := range []int{3, 34} {
-		x := kernelPoints(80, 280, d, 0.5)
-		length := math.Sqrt(float64(d)) / 2
-		for name, k := range map[string]Kernel{
-			"Matern52": Matern52{Scale: 2, Length: length},
-			"Matern72": userMatern72{Scale: 2, Length: length},
-			"pairs":    newUserKernel(userMatern72{Scale: 2, Length: length}),
-		} {
-			b.Run(fmt.Sprintf("D=%d/%s", d, name), func(b *testing.B) {
-				dst := Gram(nil, k, x)
-				b.ReportAllocs()
-				for b.Loop() {
-					Gram(dst, k, x)
-				}
-			})
-		}
-	}
-}
-
-func BenchmarkGramGrad(b *testing.B) {
-	for _, size := range [][2]int{{280, 34}, {767, 256}} {
-		n, d := size[0], size[1]
-		x := kernelPoints(80, n, d, 0.5)
-		lengths := make([]float64, d)
-		for i := range lengths {
-			lengths[i] = math.Sqrt(float64(d)) / 2
-		}
-		for name, k := range map[string]Kernel{"one": SquaredExp{Length: lengths[0]},
-			"ARD": SquaredExp{Lengths: lengths}} {
-			b.Run(fmt.Sprintf("N=%d/D=%d/%s", n, d, name), func(b *testing.B) {
-				w := Gram(nil, k, x)
-				dst := GramGrad(nil, k, x, w)
-				b.ReportAllocs()
-				for b.Loop() {
-					GramGrad(dst, k, x, w)
-				}
-			})
-		}
-	}
-}
-
-func BenchmarkKernelExp(b *testing.B) {
-	src := make([]float64, 4096)
-	for i := range src {
-		src[i] = -20 * float64(i) / 4096
-	}
-	dst := make([]float64, len(src))
-	b.Run("math", func(b *testing.B) {
-		for b.Loop() {
-			for i, v := range src {
-				dst[i] = math.Exp(v)
-			}
-		}
-	})
-	b.Run("vectors", func(b *testing.B) {
-		for b.Loop() {
-			copy(dst, src)
-			special.ExpRate(dst, 1)
-		}
-	})
 }

@@ -354,8 +354,9 @@ func TestRowTypesPredict(t *testing.T) {
 
 // BenchmarkRowTypes reads rows of each type as a design, next to rows of a *mat.Dense.
 //
-//	go test -run '^$' -bench RowTypes .
+//	go test -run '^$' -bench RowTypes . -long
 func BenchmarkRowTypes(b *testing.B) {
+	benchLong(b)
 	const n = 1000
 	for name, x := range rowTypes(rand.New(rand.NewPCG(21, 3)), n, n) {
 		if name == "one column" {

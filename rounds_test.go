@@ -489,8 +489,9 @@ func fuzzRounds(f *testing.F, kind save.Kind,
 }
 
 // BenchmarkDigits measures the share of the CPU time of a pass that order-independent sums take,
-// for blocks of 8192 rows and of 64 documents over 10,000 terms.
+// for blocks of 8192 rows and of 64 documents over 10,000 terms. It needs the flag -long.
 func BenchmarkDigits(b *testing.B) {
+	benchLong(b)
 	ctx := context.Background()
 	part := func(b *testing.B, numbers int, add func(block uint64) error) {
 		rng := rand.New(rand.NewPCG(1, 2))

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
+	"go/doc"
 	"go/format"
 	"go/parser"
 	"go/token"
@@ -43,12 +44,15 @@ var imports = map[string]string{
 
 // A snippet is a block of Go in a document.
 type snippet struct {
-	file string
-	line int
-	code string
+	file   string
+	line   int
+	code   string
+	shared string // functions of the document that its snippets may call
 }
 
-var fence = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
+// fence finds the blocks of Go. A block that begins with "```go shared" declares functions for the
+// later blocks of the document.
+var fence = regexp.MustCompile("(?ms)^```go( shared)?\n(.*?)^```")
 
 // snippetsOf returns the blocks of Go in a document.
 func snippetsOf(t *testing.T, file string) (all []snippet) {
@@ -57,16 +61,20 @@ func snippetsOf(t *testing.T, file string) (all []snippet) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shared := ""
 	for _, at := range fence.FindAllSubmatchIndex(text, -1) {
-		line := 1 + bytes.Count(text[:at[2]], []byte("\n"))
-		all = append(all, snippet{file, line, string(text[at[2]:at[3]])})
+		line, code := 1+bytes.Count(text[:at[4]], []byte("\n")), string(text[at[4]:at[5]])
+		all = append(all, snippet{file, line, code, shared})
+		if at[2] >= 0 {
+			shared += "\n" + code
+		}
 	}
 	return all
 }
 
-// program completes a snippet. Statements become the body of main, and the packages that it names
-// are imported. A snippet with a package clause is complete.
-func program(code string) (string, error) {
+// program completes a snippet. Statements become the body of main, the shared functions follow, and
+// the packages that both name are imported. A snippet with a package clause is complete.
+func program(code, shared string) (string, error) {
 	if strings.HasPrefix(code, "package ") {
 		return code, nil
 	}
@@ -78,7 +86,7 @@ func program(code string) (string, error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(code) {
+		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(code + shared) {
 			fmt.Fprintf(&b, "\t%q\n", imports[name])
 		}
 	}
@@ -92,6 +100,7 @@ func program(code string) (string, error) {
 	} else {
 		b.WriteString("func main() {\n" + code + "}\n")
 	}
+	b.WriteString(shared)
 	_, err := parser.ParseFile(token.NewFileSet(), "main.go", b.String(), 0)
 	return b.String(), err
 }
@@ -126,7 +135,7 @@ func TestSnippets(t *testing.T) {
 		if out, err := format.Source([]byte(s.code)); err != nil || string(out) != s.code {
 			t.Errorf("%s:%d is not formatted: %v; gofmt has\n%s", s.file, s.line, err, out)
 		}
-		code, err := program(s.code)
+		code, err := program(s.code, s.shared)
 		if err != nil {
 			t.Errorf("%s:%d: %v", s.file, s.line, err)
 			continue
@@ -180,17 +189,20 @@ func moduleFiles(t *testing.T, dir string) {
 
 // TestProgram checks how snippets are completed.
 func TestProgram(t *testing.T) {
-	for code, want := range map[string]string{
-		"package main\n":             "package main\n",
-		"fmt.Println(1)\n":           "import (\n\t\"fmt\"\n)\n\nfunc main() {\nfmt.Println(1)\n}",
-		"func f() { fmt.Print() }\n": "func f() { fmt.Print() }\n\nfunc main() {}",
+	const shared = "\nfunc f() { os.Exit(1) }\n"
+	for _, c := range []struct{ code, shared, want string }{
+		{"package main\n", "", "package main\n"},
+		{"fmt.Println(1)\n", "",
+			"import (\n\t\"fmt\"\n)\n\nfunc main() {\nfmt.Println(1)\n}"},
+		{"func f() { fmt.Print() }\n", "", "func f() { fmt.Print() }\n\nfunc main() {}"},
+		{"f()\n", shared, "import (\n\t\"os\"\n)\n\nfunc main() {\nf()\n}\n" + shared},
 	} {
-		got, err := program(code)
-		if err != nil || !strings.Contains(got, want) {
-			t.Errorf("%q becomes %q, %v", code, got, err)
+		got, err := program(c.code, c.shared)
+		if err != nil || !strings.Contains(got, c.want) {
+			t.Errorf("%q becomes %q, %v", c.code, got, err)
 		}
 	}
-	if _, err := program("x := := 1\n"); err == nil {
+	if _, err := program("x := := 1\n", ""); err == nil {
 		t.Error("a snippet that does not parse is no error")
 	}
 }
@@ -225,36 +237,105 @@ var (
 	sourceName = regexp.MustCompile(`^(?:[a-z]+\.)?([A-Z]\w*|[a-z]\w*[A-Z]\w*)(?:\.([A-Z]\w*))?$`)
 )
 
-// TestArchitecture checks that the files, types and functions that architecture.md names exist.
-func TestArchitecture(t *testing.T) {
-	text, err := os.ReadFile("architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestNames checks that the files, types, functions and examples that two pages name exist.
+func TestNames(t *testing.T) {
 	declared := declarations(t)
-	names, files := 0, 0
-	for _, m := range quoted.FindAllStringSubmatch(string(text), -1) {
-		switch name := m[1]; {
-		case strings.HasPrefix(name, "internal/"), sourceFile.MatchString(name):
-			files++
-			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-				t.Errorf("architecture.md names %s: %v", name, err)
-			}
-		case sourceName.MatchString(name):
-			names++
-			parts := sourceName.FindStringSubmatch(name)
-			if !declared[parts[1]] || parts[2] != "" && !declared[parts[1]+"."+parts[2]] {
-				t.Errorf("architecture.md names %s, which is not declared", name)
+	for page, least := range map[string]struct{ names, files int }{
+		"architecture.md": {20, 20}, "paper.md": {40, 0},
+	} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		names, files := 0, 0
+		for _, m := range quoted.FindAllStringSubmatch(string(text), -1) {
+			switch name := m[1]; {
+			case strings.HasPrefix(name, "internal/"), sourceFile.MatchString(name):
+				files++
+				if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+					t.Errorf("%s names %s: %v", page, name, err)
+				}
+			case sourceName.MatchString(name):
+				names++
+				parts := sourceName.FindStringSubmatch(name)
+				if !declared[parts[1]] || parts[2] != "" && !declared[parts[1]+"."+parts[2]] {
+					t.Errorf("%s names %s, which is not declared", page, name)
+				}
 			}
 		}
-	}
-	if names < 20 || files < 20 {
-		t.Errorf("found %d names and %d files", names, files)
+		if names < least.names || files < least.files {
+			t.Errorf("found %d names and %d files in %s", names, files, page)
+		}
 	}
 }
 
-// declarations returns the names that Go files of the root and of internal declare, those of methods
-// and fields of interfaces with the name of their type.
+// TestExamples checks that docs/paper.md names every example of the file that shows its algorithms,
+// and that go doc and pkg.go.dev list every example of the root package under a name.
+func TestExamples(t *testing.T) {
+	text, err := os.ReadFile("paper.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(root, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	algorithms := 0
+	for _, name := range names {
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+		if filepath.Base(name) != "example_paper_test.go" {
+			continue
+		}
+		for _, e := range doc.Examples(f) {
+			algorithms++
+			if !strings.Contains(string(text), "`Example"+e.Name+"`") {
+				t.Errorf("paper.md does not name Example%s", e.Name)
+			}
+		}
+	}
+	if algorithms < 12 {
+		t.Errorf("found %d examples of algorithms", algorithms)
+	}
+	p, err := doc.NewFromFiles(fset, files, "github.com/pgsvi/pgsvi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := listedExamples(p)
+	for _, e := range doc.Examples(files...) {
+		if !listed[e.Name] {
+			t.Errorf("Example%s belongs to no type, function or method", e.Name)
+		}
+	}
+}
+
+// listedExamples returns the names of the examples that the documentation of p lists.
+func listedExamples(p *doc.Package) map[string]bool {
+	all := p.Examples
+	for _, f := range p.Funcs {
+		all = append(all, f.Examples...)
+	}
+	for _, t := range p.Types {
+		all = append(all, t.Examples...)
+		for _, f := range slices.Concat(t.Funcs, t.Methods) {
+			all = append(all, f.Examples...)
+		}
+	}
+	listed := make(map[string]bool)
+	for _, e := range all {
+		listed[e.Name] = true
+	}
+	return listed
+}
+
+// declarations returns the names that Go files of the root and of internal declare. Methods and
+// fields have the name of their type in front.
 func declarations(t *testing.T) map[string]bool {
 	t.Helper()
 	all := make(map[string]bool)
@@ -294,16 +375,28 @@ func declare(all map[string]bool, d ast.Decl) {
 		return
 	}
 	for _, s := range d.(*ast.GenDecl).Specs {
+		if v, ok := s.(*ast.ValueSpec); ok {
+			for _, name := range v.Names {
+				all[name.Name] = true
+			}
+		}
 		t, ok := s.(*ast.TypeSpec)
 		if !ok {
 			continue
 		}
 		all[t.Name.Name] = true
-		if i, ok := t.Type.(*ast.InterfaceType); ok {
-			for _, m := range i.Methods.List {
-				for _, name := range m.Names {
-					all[t.Name.Name+"."+name.Name] = true
-				}
+		var fields *ast.FieldList
+		switch of := t.Type.(type) {
+		case *ast.InterfaceType:
+			fields = of.Methods
+		case *ast.StructType:
+			fields = of.Fields
+		default:
+			continue
+		}
+		for _, m := range fields.List {
+			for _, name := range m.Names {
+				all[t.Name.Name+"."+name.Name] = true
 			}
 		}
 	}

@@ -118,3 +118,25 @@ func lgamma(x float64) float64 {
 	g, _ := math.Lgamma(x)
 	return g
 }
+
+// BenchmarkKernelExp compares exponentials of a vector with calls of math.Exp.
+func BenchmarkKernelExp(b *testing.B) {
+	src := make([]float64, 4096)
+	for i := range src {
+		src[i] = -20 * float64(i) / 4096
+	}
+	dst := make([]float64, len(src))
+	b.Run("math", func(b *testing.B) {
+		for b.Loop() {
+			for i, v := range src {
+				dst[i] = math.Exp(v)
+			}
+		}
+	})
+	b.Run("vectors", func(b *testing.B) {
+		for b.Loop() {
+			copy(dst, src)
+			special.ExpRate(dst, 1)
+		}
+	})
+}
