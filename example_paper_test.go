@@ -209,7 +209,7 @@ func ExampleSolver_pgSVIMeanField() {
 	// Output: ELBO -9.674, best diagonal q -9.674
 }
 
-// A GLM takes the steps of PG-SVI if the Solver has a step size. MeanUpdate selects the update of the
+// A GLM takes the steps of PG-SVI if the Solver has a step size. Coordinates selects the update of the
 // mean in the main text or in the appendix, and Covariance selects a full or a diagonal V.
 func ExampleGLM_published() {
 	rows, y := doses()
@@ -217,9 +217,9 @@ func ExampleGLM_published() {
 	for i, row := range rows {
 		x.SetRow(i, row)
 	}
-	for _, update := range []pgsvi.MeanUpdate{pgsvi.MainText, pgsvi.Appendix} {
+	for _, update := range []pgsvi.Coordinates{pgsvi.MeanParams, pgsvi.MeanCov} {
 		m, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{PriorSD: 2,
-			Estimator: pgsvi.ScoreFunction{Samples: 100}, MeanUpdate: update})
+			Estimator: pgsvi.ScoreFunction{Samples: 100}, Coordinates: update})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -264,7 +264,7 @@ func ExampleCTM_published() {
 // Three PG steps of a Gaussian process by hand, in the form of the main text. The site of row n is
 // exp(b̃_n z − ½γ̃_n z²), so V⁻¹ = K⁻¹ + diag(γ̃) and m = V b̃. A step linearizes
 // −E_q[log p(y_n|z_n)], whose derivatives in the mean are α_n and γ_n, and averages the sites.
-func ExampleMeanUpdate() {
+func ExampleCoordinates() {
 	x, y := mat.NewDense(3, 1, []float64{-1, 0, 2}), []float64{-1, 1, 1}
 	kernel, lik := pgsvi.SquaredExp{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{}
 	const beta = 0.5
