@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -262,13 +263,25 @@ func (p *Prox) minimize(q Dist) error {
 				value(x0), ErrNotFinite))
 	}
 	gradient(slope, x)
-	if _, kink := p.H.(l1Term); !kink {
+	if !kinked(p.H) {
 		if end := floats.Norm(slope, math.Inf(1)); !(end <= 1e-3*math.Max(1, start)) {
-			return p.orBack(c,
-				fmt.Errorf(
-					"pgsvi: the numeric proximal step found no minimum, because the gradient is "+
-						"still %.3g: %w", end, ErrNotFinite))
+			return p.orBack(c, p.noMinimum(c, slope, end))
 		}
 	}
 	return p.orBack(c, c.SetChart(x))
+}
+
+// noMinimum returns the error of a numeric step that ends at q with the given slope in the chart,
+// whose largest element is end. If a gradient of the caller contradicts its values along this slope,
+// no shorter step will help.
+func (p *Prox) noMinimum(q Dist, slope []float64, end float64) error {
+	floats.Scale(-1, slope)
+	for _, c := range slopesOf(p.H, p.D, p.From) {
+		if err := c.along(q, slope); err != nil {
+			return fmt.Errorf("pgsvi: the numeric proximal step found no minimum: %w",
+				sentinel.Bare(err))
+		}
+	}
+	return fmt.Errorf("pgsvi: the numeric proximal step found no minimum, because the gradient is "+
+		"still %.3g: %w", end, ErrNotFinite)
 }

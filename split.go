@@ -123,17 +123,6 @@ func isZero(h Convex) bool {
 	return ok
 }
 
-// priorTerm is h = KL(q‖p) with a prior p.
-type priorTerm interface{ priorDist() ExpFamily }
-
-// priorOf returns the prior p if h is KL(q‖p), and otherwise nil.
-func priorOf(h Convex) ExpFamily {
-	if t, ok := h.(priorTerm); ok {
-		return t.priorDist()
-	}
-	return nil
-}
-
 // Zero returns h = 0.
 func Zero() Convex { return noTerm{} }
 
