@@ -95,7 +95,8 @@ type Adaptive interface {
 //	KL           KLTo  MeanCov      see below                            PG-SVI, appendix
 //	ReverseKL    Zero  Natural      μ − βg                               mirror descent in A
 //
-// Here r = 1/(1+β), and (g, G) are the gradients with respect to (m, V). With the prior N(μ, P⁻¹)
+// NaturalPrior has the steps of KLTo, with its η_p, and with P and Pμ from it. SumOf also has closed
+// steps. Here r = 1/(1+β), and (g, G) are the gradients with respect to (m, V). With the prior N(μ, P⁻¹)
 // the appendix is
 //
 //	V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G),   m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g).
@@ -149,7 +150,8 @@ func (p *Prox) Solve(q Dist) (closed bool, err error) {
 // p.From. The error wraps
 //   - ErrParam if D is nil;
 //   - ErrNoProx if q has no chart;
-//   - ErrNotFinite if the objective is not finite at p.From, or if no minimum is found.
+//   - ErrNotFinite if the objective is not finite at p.From, or if no minimum is found;
+//   - ErrParam if no minimum is found because the gradient of H or D contradicts its values.
 func (p *Prox) Numeric(q Dist) error {
 	p, err := p.begin(q)
 	if err != nil {

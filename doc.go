@@ -79,7 +79,7 @@
 //	paper            this package
 //	λ                Dist.Params, in the Coordinates of the family
 //	f, ∇̂f            Smooth; from a log-likelihood by Expect and an Estimator, or by Conjugate
-//	h                Convex; KLTo, L1, Zero
+//	h                Convex; KLTo, NaturalPrior, LaplacePrior, L1, Zero, SumOf; see CheckConvex
 //	D                Divergence; KL, Euclidean, Diagonal, ReverseKL, SymKL, Bregman,
 //	                 DivergenceFunc; Adaptive
 //	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)

@@ -207,7 +207,7 @@ func TestCheckConvexAccepts(t *testing.T) {
 	full := must(NewGaussian([]float64{0.3, -0.4, 1}, randomGaussian(rand.New(rand.NewPCG(7, 7)), 3, MeanParams).Cov()))
 	diagonal := must(NewMeanField([]float64{0.3, -0.4, 1}, []float64{0.3, 0.5, 0.2}))
 	gamma, dirichlet := must(NewGamma(2, 3)), must(NewDirichlet([]float64{1, 2, 0.5}))
-	walk := []float64{0, 0, 0, -0.5, 1, -1, 0, 1, -0.5} // of precision (z_1 − z_0)² + (z_2 − z_1)²
+	walk := []float64{0, 0, 0, -0.5, 1, -1, 0, 1, -0.5} // the random walk −½((z_1 − z_0)² + (z_2 − z_1)²)
 	point := NewPoint([]float64{0.4, -2, 3})
 	all := []Coordinates{MeanParams, MeanCov, Cholesky}
 	for _, c := range []struct {

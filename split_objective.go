@@ -61,7 +61,8 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 
 // NewStepper implements Model. A nil d means KL, or Euclidean if Init is not an ExpFamily. The
 // error wraps
-//   - ErrParam if Init is nil or Inner does not fit;
+//   - ErrParam if Init is nil, if Inner does not fit, or if the gradient of a SmoothFunc, or of an
+//     H or d of your own, contradicts its values near Init, along one random direction;
 //   - ErrEmpty if F has no terms;
 //   - ErrNoProx if the pair (H, d) has no proximal step on the family of Init.
 //
@@ -158,8 +159,7 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	return s, nil
 }
 
-// objectiveStepper is the descent.Stepper of a problem. If f is Conjugate, steps over mini-batches
-// state of an Adaptive divergence, whose diagonal d holds; or nil
+// objectiveStepper is the descent.Stepper of a problem.
 type objectiveStepper struct {
 	descent.Stepper[Dist]
 	problem

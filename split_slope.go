@@ -16,14 +16,14 @@ import (
 
 // slopeCheck compares the gradient of a function at q with differences of its values.
 type slopeCheck struct {
-	name  string // of the function, for the error
-	check string // what tests the function in more detail
+	name  string // the name of the function in errors
+	check string // ends the error with the name of a more detailed test, or is empty
 	value func(q Dist) float64
 	grad  func(dst []float64, q Dist) []float64
 }
 
-// along returns an error that wraps ErrParam if the slopes at q along the direction u differ. u is in
-// the chart of q, or in λ if q has none. It changes q and restores it.
+// along returns an error that wraps ErrParam if the slopes at q along the direction u differ. The
+// direction is in the chart of q, or in λ if q is not Charted. It changes q and restores it.
 func (s slopeCheck) along(q Dist, u []float64) error {
 	norm := floats.Norm(u, 2)
 	if !(norm > 0) || math.IsInf(norm, 0) {

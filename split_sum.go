@@ -16,9 +16,9 @@ import (
 // A nil part is Zero. The sum is convex in coordinates in which every part is (A2).
 //
 // A step has a closed form if it stays closed: for a sum of KLTo and NaturalPrior, and for any h_1
-// with a closed form plus parts that are linear in λ between the start and the end of the step. The
-// latter is checked in each step. Any other step is numeric. A part that is linear in λ everywhere
-// can also be added to f, because linearizing it changes nothing.
+// with a closed form plus parts that are linear in λ between the start and the end of the step. Each
+// step compares the gradients of these parts at both ends. Any other step is numeric. A part that is
+// linear in λ everywhere can also be added to f, because linearizing it changes nothing.
 //
 // KLTo, NaturalPrior and LaplacePrior each contain −H(q), so a sum of two of them counts the entropy
 // twice. For example KLTo(p_1) + KLTo(p_2) is 2 KL(q‖p) plus a constant, with p ∝ √(p_1 p_2). Such a
