@@ -125,3 +125,12 @@ func (h laplacePrior) digest(d *save.Digest) {
 	d.Float(h.mean...)
 	d.Float(h.scale...)
 }
+
+// entropyOf splits h into an entropic part, which has closed steps, and a smooth rest. The rest is
+// nil if h has no such parts or is entropic itself.
+func entropyOf(h Convex) (e entropic, rest Convex) {
+	if l, ok := h.(laplacePrior); ok {
+		return naturalPrior{}, laplaceTerm{l}
+	}
+	return nil, nil
+}

@@ -132,12 +132,3 @@ func (h naturalPrior) gaussian(q normal.Form) normal.Prior {
 }
 
 func (h naturalPrior) digest(d *save.Digest) { d.Float(h.eta...) }
-
-// entropyOf splits h into an entropic part, which has closed steps, and a smooth rest. The rest is
-// nil if h has no such parts or is entropic itself.
-func entropyOf(h Convex) (e entropic, rest Convex) {
-	if l, ok := h.(laplacePrior); ok {
-		return naturalPrior{}, laplaceTerm{l}
-	}
-	return nil, nil
-}
