@@ -117,6 +117,9 @@ type Prox struct {
 	Beta float64    // β > 0; +Inf leaves D out
 
 	halt *parallel.Halt // stops the numeric step; nil never stops it
+	// doubt returns an error if a gradient of the caller explains why a numeric step has no minimum
+	// along slope. A nil doubt explains nothing.
+	doubt func(p *Prox, q Dist, slope []float64) error
 }
 
 // Proxer is a Divergence or a Convex with closed forms of proximal steps. The Divergence is tried
@@ -150,8 +153,7 @@ func (p *Prox) Solve(q Dist) (closed bool, err error) {
 // p.From. The error wraps
 //   - ErrParam if D is nil;
 //   - ErrNoProx if q has no chart;
-//   - ErrNotFinite if the objective is not finite at p.From, or if no minimum is found;
-//   - ErrParam if no minimum is found because the gradient of H or D contradicts its values.
+//   - ErrNotFinite if the objective is not finite at p.From, or if no minimum is found.
 func (p *Prox) Numeric(q Dist) error {
 	p, err := p.begin(q)
 	if err != nil {
@@ -277,9 +279,9 @@ func (p *Prox) minimize(q Dist) error {
 // whose largest element is end. If a gradient of the caller contradicts its values along this slope,
 // no shorter step will help.
 func (p *Prox) noMinimum(q Dist, slope []float64, end float64) error {
-	floats.Scale(-1, slope)
-	for _, c := range slopesOf(p.H, p.D, p.From) {
-		if err := c.along(q, slope); err != nil {
+	if p.doubt != nil {
+		floats.Scale(-1, slope)
+		if err := p.doubt(p, q, slope); err != nil {
 			return fmt.Errorf("pgsvi: the numeric proximal step found no minimum: %w",
 				sentinel.Bare(err))
 		}

@@ -195,6 +195,22 @@ func (h l1Term) Check(q Dist) error {
 	return nil
 }
 
+// easySum is the Convex that SumOf returns for at least two parts.
+type easySum []Convex
+
+// kinked reports whether h is known to have kinks, where its gradient need not vanish at a minimum.
+func kinked(h Convex) bool {
+	if s, ok := h.(easySum); ok {
+		for _, part := range s {
+			if kinked(part) {
+				return true
+			}
+		}
+	}
+	_, kink := h.(l1Term)
+	return kink
+}
+
 // costly is a Smooth that reports the cost of its methods.
 type costly interface {
 	// costs returns the cost of Grad and of Value per term, in evaluations of a log-likelihood.

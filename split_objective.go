@@ -262,7 +262,8 @@ func (s *objectiveStepper) start() {
 		Easy: func(q Dist) float64 { return s.easy().Value(q) },
 		Pull: s.d.Value,
 		Prox: func(q, from Dist, g []float64, beta float64) error {
-			s.prox = Prox{Grad: g, H: s.easy(), D: s.d, From: from, Beta: beta, halt: &s.Halt}
+			s.prox = Prox{Grad: g, H: s.easy(), D: s.d, From: from, Beta: beta, halt: &s.Halt,
+				doubt: doubtGradients}
 			_, err := s.prox.Solve(q)
 			return err
 		},

@@ -96,6 +96,16 @@ func slopesOf(h Convex, d Divergence, q0 Dist) (checks []slopeCheck) {
 	return checks
 }
 
+// doubtGradients is the doubt of a Prox in a run.
+func doubtGradients(p *Prox, q Dist, slope []float64) error {
+	for _, c := range slopesOf(p.H, p.D, p.From) {
+		if err := c.along(q, slope); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkGradients returns an error if f, h or d is the caller's, and its gradient contradicts its values
 // near q, along one random direction.
 func checkGradients(q Dist, f Smooth, h Convex, d Divergence) error {

@@ -86,7 +86,7 @@ func TestNumericWrongGradient(t *testing.T) {
 		return dst
 	}, nil}
 	q := NewPoint([]float64{0, 0})
-	p := Prox{Grad: []float64{-8, -8}, H: h, D: Euclidean(), From: q, Beta: 10}
+	p := Prox{Grad: []float64{-8, -8}, H: h, D: Euclidean(), From: q, Beta: 10, doubt: doubtGradients}
 	err := p.Numeric(NewPoint([]float64{0, 0}))
 	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "found no minimum: h = ") {
 		t.Errorf("half the gradient: %v", err)

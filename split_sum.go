@@ -46,9 +46,6 @@ func SumOf(h ...Convex) Convex {
 	return easySum(parts)
 }
 
-// easySum is a sum of at least two parts.
-type easySum []Convex
-
 // String returns the parts, such as "KLTo + L1".
 func (s easySum) String() string {
 	names := make([]string, len(s))
@@ -146,17 +143,4 @@ func (s easySum) digest(d *save.Digest) {
 	for _, h := range s {
 		digestPart(d, h)
 	}
-}
-
-// kinked reports whether h is known to have kinks, where its gradient need not vanish at a minimum.
-func kinked(h Convex) bool {
-	if s, ok := h.(easySum); ok {
-		for _, part := range s {
-			if kinked(part) {
-				return true
-			}
-		}
-	}
-	_, kink := h.(l1Term)
-	return kink
 }
