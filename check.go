@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/expect"
@@ -388,9 +389,9 @@ func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float
 
 // PSIS checks q against the posterior of o, log p(y, z) = Σ_n log p(y_n|z) + log p(z). F must be
 // the Expect of a log-likelihood or come from GP.Objective or GLM.Objective, and H must be KLTo a
-// prior, before or after Linearized. Use NewPSIS for any other F and H. The error wraps ErrParam if
-// F or H has another type. Otherwise it is an error of NewPSIS, or an error of H or F if q does not
-// fit them.
+// prior or a NaturalPrior with a finite integral, before or after Linearized. Use NewPSIS for any
+// other F and H. The error wraps ErrParam if F or H has another type. Otherwise it is an error of
+// NewPSIS, or an error of H or F if q does not fit them.
 func (o Objective[Q]) PSIS(ctx context.Context, env *Env, q Q, draws int) (*PSIS, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
@@ -424,6 +425,26 @@ type joint struct {
 	terms int // number of terms
 }
 
+// priorOf returns a p such that h = KL(q‖p) + c, or nil if h is not entropic or has a prior without
+// a finite integral.
+func priorOf(h Convex, q Dist) ExpFamily {
+	if kl, ok := h.(klTo); ok {
+		return kl.prior
+	}
+	eta := targetOf(h, q)
+	if eta == nil {
+		return nil
+	}
+	p, ok := q.Clone().(ExpFamily)
+	if !ok || p.SetNatural(eta) != nil {
+		return nil
+	}
+	if g, ok := p.(*Gaussian); ok && dense.Epsilon*g.inflation() > mostLost {
+		return nil // a singular precision that rounding made positive definite
+	}
+	return p
+}
+
 // newJoint returns the joint density whose negative ELBO is o.
 func newJoint(o problem) (*joint, error) {
 	f, h := o.F, o.H
@@ -432,11 +453,12 @@ func newJoint(o problem) (*joint, error) {
 	}
 	j := &joint{}
 	if h != nil {
-		j.prior = priorOf(h)
+		j.prior = priorOf(h, o.Init)
 	}
 	if j.prior == nil {
 		return nil, fmt.Errorf(
-			"pgsvi: H is %s, but PSIS needs KLTo a prior; use NewPSIS: %w", spell(h),
+			"pgsvi: H is %s, but PSIS needs KLTo a prior or a NaturalPrior with a finite integral; "+
+				"use NewPSIS: %w", spell(h),
 			ErrParam)
 	}
 	switch f := f.(type) {

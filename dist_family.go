@@ -267,20 +267,6 @@ func (q *Exp) ChartGrad(dst, grad []float64) []float64 {
 	return dst
 }
 
-// klProx sets q to the KL step in mean parameters from the member from of its family. If prior is
-// of another family, it changes nothing and returns false.
-func (q *Exp) klProx(from *Exp, g []float64, prior ExpFamily, beta float64) (bool, error) {
-	var p *expfam.Member
-	if prior != nil {
-		o, ok := prior.(*Exp)
-		if !ok || !q.at.SameFamily(o.at) {
-			return false, nil
-		}
-		p = o.at
-	}
-	return true, q.at.Step(from.at, g, p, beta)
-}
-
 func (q *Exp) naturalOf(p ExpFamily) []float64 {
 	if o, ok := p.(*Exp); ok && q.at.SameFamily(o.at) {
 		return o.Natural(nil)

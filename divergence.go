@@ -46,31 +46,32 @@ func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	prior := priorOf(p.H)
-	if prior == nil && !isZero(p.H) {
+	h, ok := p.H.(entropic)
+	if !ok && !isZero(p.H) {
 		return false, nil
 	}
 	switch e.Coordinates() {
 	case MeanParams:
-		if x, ok := e.(*Exp); ok {
-			return x.klProx(p.From.(*Exp), p.Grad, prior, p.Beta)
-		}
 		var etaP []float64
-		if prior != nil {
-			if etaP = e.naturalOf(prior); etaP == nil {
+		if ok {
+			if etaP = h.target(e); etaP == nil {
 				return false, nil
 			}
+		}
+		if x, ok := e.(*Exp); ok {
+			return true, x.at.Step(p.From.(*Exp).at, p.Grad, etaP, p.Beta)
 		}
 		return true, e.SetNatural(expfam.Step(p.From.(ExpFamily).Natural(nil), p.Grad, etaP,
 			p.Beta))
 	case MeanCov:
-		var form normal.Form
-		if prior != nil {
-			if form = formOf(prior); form == nil {
+		form := e.(*Gaussian).form
+		var prior normal.Prior
+		if ok {
+			if prior = h.gaussian(form); prior == nil {
 				return false, nil
 			}
 		}
-		return normal.StepMoments(e.(*Gaussian).form, p.Grad, form, p.From.(*Gaussian).form, p.Beta)
+		return normal.StepMoments(form, p.Grad, prior, p.From.(*Gaussian).form, p.Beta)
 	}
 	return false, nil
 }
@@ -157,7 +158,22 @@ type klTo struct{ prior ExpFamily }
 
 func (klTo) String() string { return "KLTo" }
 
-func (h klTo) priorDist() ExpFamily { return h.prior }
+// target implements entropic.
+func (h klTo) target(q ExpFamily) []float64 {
+	x, ok := q.(*Exp)
+	if o, same := h.prior.(*Exp); ok && same && x.at.SameFamily(o.at) {
+		return o.at.Eta // without a copy
+	}
+	return q.naturalOf(h.prior)
+}
+
+// gaussian implements entropic.
+func (h klTo) gaussian(normal.Form) normal.Prior {
+	if form := formOf(h.prior); form != nil {
+		return form
+	}
+	return nil
+}
 
 func (h klTo) Check(q Dist) error {
 	e, ok := q.(ExpFamily)
@@ -327,20 +343,9 @@ func otherCoordinates(d Divergence, qs []Dist) string {
 
 // strongIn reports whether A6 holds for some α > 0 on all pairs of qs with λ in the coordinates c.
 func strongIn(d Divergence, qs []Dist, c Coordinates) bool {
-	in := make([]Dist, len(qs))
-	for i, q := range qs {
-		switch q := q.(type) {
-		case *Gaussian:
-			in[i] = q.In(c)
-		case *Exp:
-			if c != MeanParams && c != Natural {
-				return false
-			}
-			in[i] = q.In(c)
-		default:
-			return false
-		}
-		if d.Check(in[i]) != nil {
+	in := allIn(qs, c)
+	for _, q := range in {
+		if d.Check(q) != nil {
 			return false
 		}
 	}
@@ -353,7 +358,27 @@ func strongIn(d Divergence, qs []Dist, c Coordinates) bool {
 			}
 		}
 	}
-	return true
+	return in != nil
+}
+
+// allIn returns copies of qs in the coordinates c, or nil if one of them does not have these
+// coordinates.
+func allIn(qs []Dist, c Coordinates) []Dist {
+	in := make([]Dist, len(qs))
+	for i, q := range qs {
+		switch q := q.(type) {
+		case *Gaussian:
+			in[i] = q.In(c)
+		case *Exp:
+			if c != MeanParams && c != Natural {
+				return nil
+			}
+			in[i] = q.In(c)
+		default:
+			return nil
+		}
+	}
+	return in
 }
 
 // strength returns the largest α of A6 for a pair of distributions with δ = λ − λ0 ≠ 0 and the
@@ -529,20 +554,24 @@ func (euclidean) Grad(dst []float64, q, q0 Dist) []float64 {
 // Prox implements Proxer for H = Zero and H = L1, and for H = KLTo if q is a Gaussian in the
 // coordinates Cholesky.
 func (euclidean) Prox(q Dist, p *Prox) (bool, error) {
-	if prior := priorOf(p.H); prior != nil {
-		return choleskyProx(q, p, prior)
+	if h, ok := p.H.(entropic); ok {
+		return choleskyProx(q, p, h)
 	}
 	return diagonalProx(q, p, nil)
 }
 
-// choleskyProx is the step of Euclidean with h = KLTo, for a Gaussian in the coordinates Cholesky.
-func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
+// choleskyProx is the step of Euclidean with an entropic h, for a Gaussian in the coordinates
+// Cholesky.
+func choleskyProx(q Dist, p *Prox, h entropic) (bool, error) {
 	n, ok := q.(*Gaussian)
-	pr, okPrior := prior.(*Gaussian)
-	if !ok || !okPrior || n.Coordinates() != Cholesky {
+	if !ok || n.Coordinates() != Cholesky {
 		return false, nil
 	}
-	return true, normal.StepCholesky(n.form, p.From.Params(nil), p.Grad, pr.form, p.Beta)
+	prior := h.gaussian(n.form)
+	if prior == nil {
+		return false, nil
+	}
+	return true, normal.StepCholesky(n.form, p.From.Params(nil), p.Grad, prior, p.Beta)
 }
 
 // diagonalProx is the step of Diagonal. A nil scale means Euclidean.

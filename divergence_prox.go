@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -52,7 +53,8 @@ type Divergence interface {
 //	KL           KLTo  MeanCov      see below                            PG-SVI, appendix
 //	ReverseKL    Zero  Natural      μ − βg                               mirror descent in A
 //
-// Here r = 1/(1+β), and (g, G) are the gradients with respect to (m, V). With the prior N(μ, P⁻¹)
+// NaturalPrior has the steps of KLTo, with its η_p, and with P and Pμ from it. SumOf also has closed
+// steps. Here r = 1/(1+β), and (g, G) are the gradients with respect to (m, V). With the prior N(μ, P⁻¹)
 // the appendix is
 //
 //	V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G),   m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g).
@@ -73,6 +75,9 @@ type Prox struct {
 	Beta float64    // β > 0; +Inf leaves D out
 
 	halt *parallel.Halt // stops the numeric step; nil never stops it
+	// doubt returns an error if a gradient of the caller explains why a numeric step has no minimum
+	// along slope. A nil doubt explains nothing.
+	doubt func(p *Prox, q Dist, slope []float64) error
 }
 
 // Proxer is a Divergence or a Convex with closed forms of proximal steps. The Divergence is tried
@@ -220,13 +225,25 @@ func (p *Prox) minimize(q Dist) error {
 				value(x0), ErrNotFinite))
 	}
 	gradient(slope, x)
-	if _, kink := p.H.(l1Term); !kink {
+	if !kinked(p.H) {
 		if end := floats.Norm(slope, math.Inf(1)); !(end <= 1e-3*math.Max(1, start)) {
-			return p.orBack(c,
-				fmt.Errorf(
-					"pgsvi: the numeric proximal step found no minimum, because the gradient is "+
-						"still %.3g: %w", end, ErrNotFinite))
+			return p.orBack(c, p.noMinimum(c, slope, end))
 		}
 	}
 	return p.orBack(c, c.SetChart(x))
+}
+
+// noMinimum returns the error of a numeric step that ends at q with the given slope in the chart,
+// whose largest element is end. If a gradient of the caller contradicts its values along this slope,
+// no shorter step will help.
+func (p *Prox) noMinimum(q Dist, slope []float64, end float64) error {
+	if p.doubt != nil {
+		floats.Scale(-1, slope)
+		if err := p.doubt(p, q, slope); err != nil {
+			return fmt.Errorf("pgsvi: the numeric proximal step found no minimum: %w",
+				sentinel.Bare(err))
+		}
+	}
+	return fmt.Errorf("pgsvi: the numeric proximal step found no minimum, because the gradient is "+
+		"still %.3g: %w", end, ErrNotFinite)
 }

@@ -19,7 +19,7 @@
 //	f + h = −ELBO    Objective{F, H, Init}; or GP.Objective, GLM.Objective
 //	λ                Dist.Params, in the Coordinates of the family
 //	f, ∇̂f            Smooth; from a log-likelihood by Expect and an Estimator, or by Conjugate
-//	h                Convex; KLTo, L1, Zero
+//	h                Convex; KLTo, NaturalPrior, LaplacePrior, L1, Zero, SumOf
 //	D                Divergence; KL, Euclidean, ReverseKL, SymKL, Bregman, DivergenceFunc; Adaptive
 //	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
 //	−f − h           Evaluation.ELBO, Result.ELBO (natural logarithms: nats)
@@ -27,7 +27,7 @@
 //	G_k              Iteration.GradMap
 //	γ̃_n, b̃_n         the site parameters of a GP or of the rows of a GLM; γ̃ is a precision
 //	α_n, γ_n         −∂E/∂m and −∂²E/∂m² of Expectation (not the α of assumption A6)
-//	A1–A6            CheckDivergence; Certificate, also for Propositions 1 to 3
+//	A1–A6            CheckConvex, CheckDivergence; Certificate, also for Propositions 1 to 3
 //
 // Choices of (f, h, D) give gradient descent, mirror descent, natural gradients, trust regions and
 // proximal methods; see the table at Prox. A divergence that changes from step to step gives AdaGrad,

@@ -123,17 +123,6 @@ func isZero(h Convex) bool {
 	return ok
 }
 
-// priorTerm is h = KL(q‖p) with a prior p.
-type priorTerm interface{ priorDist() ExpFamily }
-
-// priorOf returns the prior p if h is KL(q‖p), and otherwise nil.
-func priorOf(h Convex) ExpFamily {
-	if t, ok := h.(priorTerm); ok {
-		return t.priorDist()
-	}
-	return nil
-}
-
 // Zero returns h = 0.
 func Zero() Convex { return noTerm{} }
 
@@ -204,6 +193,22 @@ func (h l1Term) Check(q Dist) error {
 			q.NumParams(), ErrShape)
 	}
 	return nil
+}
+
+// easySum is the Convex that SumOf returns for at least two parts.
+type easySum []Convex
+
+// kinked reports whether h is known to have kinks, where its gradient need not vanish at a minimum.
+func kinked(h Convex) bool {
+	if s, ok := h.(easySum); ok {
+		for _, part := range s {
+			if kinked(part) {
+				return true
+			}
+		}
+	}
+	_, kink := h.(l1Term)
+	return kink
 }
 
 // costly is a Smooth that reports the cost of its methods.

@@ -61,7 +61,8 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 
 // NewStepper implements Model. A nil d means KL, or Euclidean if Init is not an ExpFamily. The
 // error wraps
-//   - ErrParam if Init is nil or Inner does not fit;
+//   - ErrParam if Init is nil, if Inner does not fit, or if the gradient of a SmoothFunc, or of an
+//     H or d of your own, contradicts its values near Init, along one random direction;
 //   - ErrEmpty if F has no terms;
 //   - ErrNoProx if the pair (H, d) has no proximal step on the family of Init.
 //
@@ -138,6 +139,9 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkGradients(o.Init, o.F, o.H, d); err != nil {
+		return nil, err
+	}
 	var look *survey
 	if w, ok := o.H.(whole); ok {
 		look = &survey{whole: w}
@@ -145,19 +149,26 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	}
 	s := &objectiveStepper{problem: o, d: d, metric: metric, closed: closed, look: look}
 	s.n, s.exact = t.N, t.Deterministic
+	if e, rest := entropyOf(o.H); rest != nil && isKL(d) {
+		if closed, _ := checkProx(o.Init, e, d); closed {
+			s.entropic, s.rest = e, rest
+		}
+	}
 	s.factors, _ = o.F.(blockwise)
 	s.start()
 	return s, nil
 }
 
-// objectiveStepper is the descent.Stepper of a problem. If f is Conjugate, steps over mini-batches
-// state of an adaptive divergence, whose diagonal d holds; or nil
+// objectiveStepper is the descent.Stepper of a problem.
 type objectiveStepper struct {
 	descent.Stepper[Dist]
 	problem
 	d        Divergence
 	metric   Metric    // state of an adaptive divergence, whose diagonal d holds; or nil
 	prox     Prox      // the step being tried
+	target   []float64 // η_p if h is entropic, and otherwise nil
+	entropic entropic  // the part of h that steps of the Stepper's choice keep exact; nil for h itself
+	rest     Convex    // the other part, which these steps linearize like f; nil without one
 	closed   bool      // the proximal step has a closed form
 	n        int       // number of terms
 	exact    bool      // f is deterministic
@@ -227,26 +238,32 @@ type seeker interface {
 
 // start sets the state to Init.
 func (s *objectiveStepper) start() {
-	prior := priorOf(s.H)
-	s.infinite = s.closed && isKL(s.d) && prior != nil
+	s.target = targetOf(s.H, s.Init)
+	prior := s.target
+	if s.rest != nil {
+		prior = targetOf(s.entropic, s.Init)
+	}
+	s.infinite = isKL(s.d) && prior != nil && (s.closed || s.rest != nil)
 	o := descent.Objective[Dist]{
 		N: s.n, Exact: s.exact, Infinite: s.infinite, Factors: s.factors != nil, Inner: s.Inner,
 		Rand: func() *rand.Rand { return s.env.rng() },
 		Grad: func(ctx context.Context, rng *rand.Rand, dst []float64, q Dist,
 			batch []int) (float64, error) {
-			if s.factors != nil && inTheirOrder(batch, s.n) {
-				value, _, err := s.valueGrad(ctx, s.with(rng), dst, q)
-				return value, err
+			value, err := s.gradient(ctx, s.with(rng), dst, q, batch)
+			if s.rest != nil && !s.given && err == nil {
+				value += s.rest.Value(q)
+				floats.Add(dst, s.rest.Grad(nil, q))
 			}
-			return s.F.Grad(ctx, s.with(rng), dst, q, batch)
+			return value, err
 		},
 		Value: func(ctx context.Context, rng *rand.Rand, q Dist) (value, bound float64, err error) {
 			return s.F.Value(ctx, s.with(rng), q)
 		},
-		Easy: s.H.Value,
+		Easy: func(q Dist) float64 { return s.easy().Value(q) },
 		Pull: s.d.Value,
 		Prox: func(q, from Dist, g []float64, beta float64) error {
-			s.prox = Prox{Grad: g, H: s.H, D: s.d, From: from, Beta: beta, halt: &s.Halt}
+			s.prox = Prox{Grad: g, H: s.easy(), D: s.d, From: from, Beta: beta, halt: &s.Halt,
+				doubt: doubtGradients}
 			_, err := s.prox.Solve(q)
 			return err
 		},
@@ -260,9 +277,7 @@ func (s *objectiveStepper) start() {
 	}
 	if q, ok := s.Init.(ExpFamily); ok {
 		o.Family, o.Average = true, isKL(s.d) && q.Coordinates() == MeanParams
-		if prior != nil {
-			o.Prior = q.naturalOf(prior)
-		}
+		o.Prior = prior
 	}
 	switch q := s.Init.(type) {
 	case *Gaussian:
@@ -276,10 +291,10 @@ func (s *objectiveStepper) start() {
 	if f, ok := s.F.(guided); ok {
 		o.Guide = func(dst []float64, q Dist) (bool, error) { return f.guide(dst, q, &s.Halt) }
 	}
-	if f, ok := s.F.(seeker); ok {
+	f, seeks := s.F.(seeker)
+	if h, ok := s.H.(klTo); ok && seeks { // the ELBO of seek counts the constant of h
 		o.Seek = func(q Dist) (term.Sought, error) {
-			return f.seek(q, prior, s.env.Workers(),
-				&s.Halt)
+			return f.seek(q, h.prior, s.env.Workers(), &s.Halt)
 		}
 	}
 	if f, ok := s.F.(leaper); ok {
@@ -292,6 +307,24 @@ func (s *objectiveStepper) start() {
 		o.MetricState = func(c *save.Coder) { partState(c, s.metric) }
 	}
 	s.Start(o, s.Init)
+}
+
+// easy returns the part of h that the current step keeps exact.
+func (s *objectiveStepper) easy() Convex {
+	if s.rest != nil && !s.given {
+		return s.entropic
+	}
+	return s.H
+}
+
+// gradient is Grad of f, which reuses valueGrad over all terms.
+func (s *objectiveStepper) gradient(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (float64, error) {
+	if s.factors != nil && inTheirOrder(batch, s.n) {
+		value, _, err := s.valueGrad(ctx, env, dst, q)
+		return value, err
+	}
+	return s.F.Grad(ctx, env, dst, q, batch)
 }
 
 // with returns the Env of the step with the draws of rng, or unchanged if rng is nil.
@@ -389,7 +422,7 @@ type blockGap struct {
 func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
 	q Dist) (value, stderr float64, left blockGap, err error) {
 	left = blockGap{block: math.Inf(1), all: math.Inf(1)}
-	if s.factors == nil || priorOf(s.H) == nil {
+	if s.factors == nil || s.target == nil {
 		value, stderr, err = f.Value(ctx, env, q)
 		return value, stderr, left, err
 	}
@@ -493,8 +526,9 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	if err != nil {
 		return Step{}, err
 	}
-	return Step{Beta: s.Took, GradMap: goals.NeverZero(s.GradMap), ClosedForm: s.closed,
-		more: s.More}, nil
+	return Step{Beta: s.Took, GradMap: goals.NeverZero(s.GradMap),
+		ClosedForm: s.closed || s.rest != nil && !s.given,
+		more:       s.More}, nil
 }
 
 // MarshalBinary returns the state. The bytes are not for long-term storage; see Result.Save. The
@@ -519,6 +553,7 @@ func (s *objectiveStepper) state(c *save.Coder) {
 		d.Int(s.n, n)
 		d.Text(fmt.Sprintf("%T %T %T %T %t %t", s.Q, s.H, s.d, s.metric, s.exact, s.closed))
 		digestPart(d, s.F)
+		digestPart(d, s.H)
 		d.Float(s.H.Value(s.Init))
 		d.Float(s.Init.Params(nil)...)
 		if s.Inner > 1 {

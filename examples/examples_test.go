@@ -18,7 +18,7 @@ import (
 )
 
 // longer lists the examples that may have 150 lines. All others have at most 100.
-var longer = map[string]bool{"methods": true, "divergence": true}
+var longer = map[string]bool{"methods": true, "divergence": true, "own": true}
 
 const module = "github.com/pgsvi/pgsvi"
 
@@ -118,9 +118,11 @@ var runs = map[string]struct {
 	"logistic":   {"", []string{`x2 +not used`, `proved to be within`, `k̂ = 0\.`, `[45]\d of 351 rows are predicted wrongly`}},
 	"methods":    {"-rows 8 -passes 60", []string{`proved to \d`, `nil Solver .* \d+\n`, `PG, main text .* \d+\n`, `PG-SVI .*Inf\n`}},
 	"multiclass": {"", []string{`converged.* ELBO -39\d`, `accuracy +0\.9[67]\d`, `precision +1\.000`, `image 1268, a 7: class \d`}},
-	"poisson":    {"-policies 2000", []string{`NegativeBinomial\.Shape +0\.\d`, `(?s)elpd.*better`}},
-	"sparse":     {"-rows 5000 -inducing 60", []string{`SquaredExp\.Scale +[12]\.`, `nats per label on 20000 other rows`}},
-	"stream":     {"-rows 20000 -file rows.bin", []string{` 16000 +[0-3]\.`, `rows=20000 cols=30 seconds=`}},
+	"own": {"-passes 12 -out pictures/own.svg", []string{`gradient descent .*ELBO -1[67]\d`, `natural gradient .*ELBO -158\.945`,
+		`proximal gradient, KL .*ELBO -158\.9451`, `nil Solver: converged.* ELBO -158\.9451`, `own\.svg and own\.csv`}},
+	"poisson": {"-policies 2000", []string{`NegativeBinomial\.Shape +0\.\d`, `(?s)elpd.*better`}},
+	"sparse":  {"-rows 5000 -inducing 60", []string{`SquaredExp\.Scale +[12]\.`, `nats per label on 20000 other rows`}},
+	"stream":  {"-rows 20000 -file rows.bin", []string{` 16000 +[0-3]\.`, `rows=20000 cols=30 seconds=`}},
 }
 
 // TestCopies checks that copies of the examples build in another module that requires only the
@@ -191,7 +193,7 @@ func TestCopies(t *testing.T) {
 // TestData checks that the data files of the examples are equal to the files in testdata.
 func TestData(t *testing.T) {
 	for _, name := range []string{"gpclass/ionosphere.csv", "logistic/ionosphere.csv", "co2/co2.csv",
-		"iris/iris.csv", "methods/ionosphere40.csv"} {
+		"iris/iris.csv", "methods/ionosphere40.csv", "own/ionosphere.csv"} {
 		set, _, _ := strings.Cut(filepath.Base(name), ".")
 		set = strings.TrimSuffix(set, "40") // the first 40 rows
 		a, err := os.ReadFile(filepath.FromSlash(name))

@@ -490,16 +490,12 @@ func (q *Member) ChartGrad(g []float64) {
 }
 
 // Step sets q to the proximal step from the member from, under KL in mean parameters, with gradient g
-// in μ, prior p and step size beta:
+// in μ, natural parameters etaP of the prior and step size beta:
 //
-//	argmin_q  gᵀμ + KL(q‖p) + KL(q‖from)/β
+//	argmin_q  gᵀμ − H(q) − η_pᵀμ + KL(q‖from)/β
 //
-// A nil p leaves the prior out. Step allocates no memory.
-func (q *Member) Step(from *Member, g []float64, p *Member, beta float64) error {
-	var etaP []float64
-	if p != nil {
-		etaP = p.Eta
-	}
+// A nil etaP leaves −H(q) − η_pᵀμ out. It need not belong to a distribution. Step allocates no memory.
+func (q *Member) Step(from *Member, g, etaP []float64, beta float64) error {
 	copy(q.next.Eta, from.Eta)
 	return q.SetNatural(Step(q.next.Eta, g, etaP, beta))
 }

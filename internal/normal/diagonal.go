@@ -288,6 +288,9 @@ func (q *Diagonal) MulPrecision(dst, x []float64) {
 	}
 }
 
+// Pull implements Prior.
+func (q *Diagonal) Pull(dst, m []float64) { pull(q, dst, m) }
+
 // LogDetV returns log|V|.
 func (q *Diagonal) LogDetV() float64 {
 	var s float64

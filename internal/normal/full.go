@@ -541,7 +541,9 @@ func (g *Full) Filled() bool { return g.filled.Load() }
 func (g *Full) Watch(h *parallel.Halt) { g.halt = h }
 
 // HasFactor reports whether λ is (m, L), with or without logarithms.
-func (g *Full) HasFactor() bool { return g.coords == Cholesky || g.coords == LogCholesky }
+func (g *Full) HasFactor() bool { return isFactor(g.coords) }
+
+func isFactor(c Coords) bool { return c == Cholesky || c == LogCholesky }
 
 // FactorKL returns KL(q‖p) and stores ∇_λ KL in dst if λ is (m, L). With the mean μ and the
 // precision P of p, ∇_m is P(m − μ) and ∇_L is the lower triangle of PL − L⁻ᵀ. It needs neither V
@@ -603,6 +605,15 @@ func (g *Full) convertGrad(dst, grad []float64, from, to Coords) []float64 {
 		copy(dst, grad)
 		return dst
 	}
+	if isFactor(from) && isFactor(to) { // without V⁻¹, which rounding may spoil
+		copy(dst, grad)
+		power := 1
+		if to == Cholesky {
+			power = -1
+		}
+		g.scaleDiag(dst[g.d:], power)
+		return dst
+	}
 	gm, gv := make([]float64, g.d), make([]float64, g.d*g.d)
 	g.toMomentGradIn(from, gm, gv, grad)
 	return g.fromMomentGradIn(to, dst, gm, gv)
@@ -628,6 +639,9 @@ func (g *Full) MulPrecision(dst, x []float64) {
 	dense.Gemv(blas.NoTrans, 1, dense.General(g.Prec(), g.d, g.d), dense.Vector(x), 0,
 		dense.Vector(dst))
 }
+
+// Pull implements Prior.
+func (g *Full) Pull(dst, m []float64) { pull(g, dst, m) }
 
 // CovAt returns V_ij.
 func (g *Full) CovAt(i, j int) float64 {

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/blas"
@@ -65,6 +66,7 @@ type Form interface {
 	CovAt(i, j int) float64
 	PrecisionAt(i, j int) float64
 	MulPrecision(dst, x []float64)
+	Pull(dst, m []float64) // see Prior
 	LogDetV() float64
 	NumGradV() int
 	// SetPrecision sets q to N(m, V) with V⁻¹ = p, of length NumGradV. It returns the same errors as
@@ -122,19 +124,108 @@ func KLGrad(dst []float64, q, p Form) []float64 {
 		g.FactorKL(dst, p)
 		return dst
 	}
+	return PriorGrad(dst, q, p)
+}
+
+// PriorGrad stores the gradient of −H(q) + E_q[½zᵀPz − bᵀz] in dst, with ∇_m = Pm − b and ∇_V =
+// ½(P − V⁻¹). In factors it is ∇_L = PL − L⁻ᵀ, whose lower triangle needs no V⁻¹.
+func PriorGrad(dst []float64, q Form, p Prior) []float64 {
 	d := q.Dim()
-	diff, gm, gv := make([]float64, d), make([]float64, d), make([]float64, q.NumGradV())
-	for i := range d {
-		diff[i] = q.MeanAt(i) - p.MeanAt(i)
-	}
-	p.MulPrecision(gm, diff)
+	gm, gv := make([]float64, d), make([]float64, q.NumGradV())
+	p.Pull(gm, q.Mean())
 	halfPrecision(gv, p, d)
-	q.AddPrecision(gv, -0.5)
-	return q.FromMomentGrad(dst, gm, gv)
+	g, ok := q.(*Full)
+	if !ok || !g.HasFactor() {
+		q.AddPrecision(gv, -0.5)
+		return q.FromMomentGrad(dst, gm, gv)
+	}
+	dst = q.FromMomentGrad(dst, gm, gv)
+	k := d - 1
+	for i := range d {
+		k += i + 1
+		if g.coords == LogCholesky {
+			dst[k]--
+		} else {
+			dst[k] -= 1 / g.l[i*d+i]
+		}
+	}
+	return dst
+}
+
+// NegEntropy returns −H(q) in nats.
+func NegEntropy(q Form) float64 {
+	return -0.5 * (q.LogDetV() + float64(q.Dim())*(1+expfam.Log2Pi))
+}
+
+// Prior is the density exp(bᵀz − ½zᵀPz), up to a constant factor, as the steps need it. A Form with
+// precision P is a Prior, and so is the result of Unnormalized, whose P may be singular.
+type Prior interface {
+	NumGradV() int
+	PrecisionAt(i, j int) float64
+	// Pull stores Pm − b, the gradient of the negative logarithm at m, in dst.
+	Pull(dst, m []float64)
+}
+
+// pull is Prior.Pull of a Form: it stores P(m − μ) in dst.
+func pull(p Form, dst, m []float64) {
+	diff := make([]float64, len(m))
+	for i, x := range m {
+		diff[i] = x - p.MeanAt(i)
+	}
+	p.MulPrecision(dst, diff)
+}
+
+// unnormalized is the Prior of natural parameters.
+type unnormalized struct {
+	eta      []float64 // b, and then −½P in the layout of Natural
+	d        int
+	diagonal bool
+}
+
+// Unnormalized returns the Prior with the natural parameters eta, in the layout of q. It keeps eta,
+// which need not be the natural parameters of a distribution.
+func Unnormalized(q Form, eta []float64) Prior {
+	return unnormalized{eta, q.Dim(), q.NumGradV() == q.Dim()}
+}
+
+// NumGradV implements Prior.
+func (p unnormalized) NumGradV() int {
+	if p.diagonal {
+		return p.d
+	}
+	return p.d * p.d
+}
+
+// PrecisionAt implements Prior. Natural stores −P_ij, the sum of both places, off the diagonal.
+func (p unnormalized) PrecisionAt(i, j int) float64 {
+	switch {
+	case p.diagonal && i != j:
+		return 0
+	case p.diagonal:
+		return -2 * p.eta[p.d+i]
+	case i == j:
+		return -2 * p.eta[p.d+i*(i+3)/2]
+	}
+	i, j = max(i, j), min(i, j)
+	return -p.eta[p.d+i*(i+1)/2+j]
+}
+
+// Pull implements Prior.
+func (p unnormalized) Pull(dst, m []float64) {
+	for i := range dst {
+		dst[i] = -p.eta[i]
+		if p.diagonal {
+			dst[i] += p.PrecisionAt(i, i) * m[i]
+			continue
+		}
+		for j, x := range m {
+			dst[i] += p.PrecisionAt(i, j) * x
+		}
+	}
 }
 
 // halfPrecision stores ½P in gv, or its diagonal if gv has length d.
-func halfPrecision(gv []float64, p Form, d int) {
+func halfPrecision(gv []float64, p Prior, d int) {
 	for i := range d {
 		if len(gv) == d {
 			gv[i] = 0.5 * p.PrecisionAt(i, i)
@@ -150,9 +241,10 @@ func halfPrecision(gv []float64, p Form, d int) {
 //
 //	argmin_λ  gᵀλ + KL(q‖prior) + KL(q‖n0)/β
 //
-// A nil prior leaves the prior out. StepMoments reports false if there is no closed form, which is so
-// for a diagonal q with a full prior.
-func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, error) {
+// A nil prior leaves the prior out. With an unnormalized prior, KL(q‖prior) is −H(q) + E_q[½zᵀPz −
+// bᵀz]. StepMoments reports false if there is no closed form, which is so for a diagonal q with a
+// full prior.
+func StepMoments(q Form, g []float64, prior Prior, n0 Form, beta float64) (bool, error) {
 	d := q.Dim()
 	gm, gv := make([]float64, d), make([]float64, q.NumGradV())
 	q.ToMomentGrad(gm, gv, g)
@@ -171,17 +263,13 @@ func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, 
 		}
 		return true, q.SetPrecision(m, p)
 	}
-	_, diagonal := q.(*Diagonal)
-	if _, full := prior.(*Full); diagonal && full {
+	if q.NumGradV() < prior.NumGradV() {
 		return false, nil
 	}
 	r := 1 / (1 + beta)
 	// The step of the mean solves [(1−r)P + rV⁻¹] δ = P(m − μ) + g.
-	diff, rhs := make([]float64, d), make([]float64, d)
-	for i := range d {
-		diff[i] = m[i] - prior.MeanAt(i)
-	}
-	prior.MulPrecision(rhs, diff)
+	rhs := make([]float64, d)
+	prior.Pull(rhs, m)
 	floats.Add(rhs, gm)
 	halfPrecision(p, prior, d)
 	floats.Scale(2*(1-r), p)
@@ -203,7 +291,7 @@ func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, 
 //
 //	argmin_λ  gᵀλ + h(λ) + ½‖λ − x‖²/β,   h = KL(q‖N(μ, P⁻¹)).
 //
-// It overwrites x.
+// It overwrites x. With an unnormalized prior, h is −H(q) + E_q[½zᵀPz − bᵀz].
 //
 // h = ½(m − μ)ᵀP(m − μ) + ½ tr LᵀPL − Σ_i log L_ii is a sum over m and the columns of L, and so is the
 // distance. With M = P + I/β the mean solves M(m₊ − m) = −(P(m − μ) + g). Column j of L, from row j
@@ -211,15 +299,11 @@ func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, 
 // is the first unit vector. Element j is the positive root of x² − cx − a with c = (M_j⁻¹b)_j and
 // a = (M_j⁻¹)_jj. If rows and columns are reversed, the blocks M_j are leading blocks, so one Cholesky
 // factor serves all columns. If q is diagonal, each column has one element.
-func StepCholesky(q Form, x, grad []float64, prior Form, beta float64) error {
+func StepCholesky(q Form, x, grad []float64, prior Prior, beta float64) error {
 	d := q.Dim()
 	inv := 1 / beta
-	rhs := make([]float64, d)
-	for i := range rhs {
-		rhs[i] = x[i] - prior.MeanAt(i)
-	}
-	step := make([]float64, d)
-	prior.MulPrecision(step, rhs)
+	rhs, step := make([]float64, d), make([]float64, d)
+	prior.Pull(step, x[:d])
 	for i := range step {
 		step[i] = -(step[i] + grad[i])
 	}
@@ -228,7 +312,7 @@ func StepCholesky(q Form, x, grad []float64, prior Form, beta float64) error {
 		b[i] = inv*b[i] - g
 	}
 	_, diagonal := q.(*Diagonal)
-	_, diagonalPrior := prior.(*Diagonal)
+	diagonalPrior := prior.NumGradV() == d
 	var m []float64 // the Cholesky factor of M in reversed order, for a full prior
 	if !diagonalPrior {
 		m = make([]float64, d*d)
