@@ -6,409 +6,258 @@ import (
 	"math"
 	"strings"
 
-	"gonum.org/v1/gonum/floats"
+	"github.com/pgsvi/pgsvi/internal/graph"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Factor is a part of log p(y, z), as a function of moments of the terms that it touches: the sum
-// over its rows of E_q[log f]. NormalFactor, GammaFactor, LikelihoodFactor, MixtureFactor and
-// ChainFactor make one, and NewFactor one of your own.
+// Factor is a part of log p(y, z), a function of the moments of the terms that it touches. Its value
+// is the sum of E_q[log f] over its rows; it has as many rows as its longest Term. NormalFactor,
+// GammaFactor, LikelihoodFactor, MixtureFactor and ChainFactor make a Factor, and NewFactor makes
+// one from a function. A Factor is immutable. The zero Factor is a mistake that Graph.Objective
+// reports.
 type Factor struct {
-	name  string
-	rows  int
-	terms []Term
-	err   error
-
-	affine bool // in the moments of each term
-	conj   bool // the same, with a gradient, or convex
-	own    bool // its functions are the caller's
-	value  func(row int, m []Moments) float64
-	grad   func(row int, d, m []Moments)
-	// of a factor of other factors
-	inner []Factor
-	whole func(w *graphWork, dst, mu []float64, row int, weight float64) float64
+	factor graph.Factor
+	terms  []Term // of this factor and its parts
+	err    error
+	chain  *chainSpec // of a ChainFactor; otherwise nil
 }
 
-// NewFactor returns a factor of your own. value returns E_q[log f] of a row, from the moments of
-// the terms, and grad stores its derivatives by these in d, which is zero on entry. A nil grad means
-// that value is affine in the moments of each term, as it is in a conjugate model; derivatives are
-// then differences, and exact. A value that is convex in the moments of each term, such as a bound
-// that is maximized over local variables, keeps the guarantee that steps over single blocks never
-// lower the ELBO. Rows that a value of NaN is not meant for must not read unknown moments.
-// CheckFactor tests the functions.
-func NewFactor(name string, value func(row int, m []Moments) float64,
-	grad func(row int, d, m []Moments), terms ...Term) Factor {
-	f := Factor{name: name, terms: terms, rows: 1, value: value, grad: grad, affine: grad == nil,
-		own: true}
+// newFactor returns a factor of the given terms, which have rows rows or one row.
+func newFactor(name string, rows int, kernel graph.Kernel, custom bool, terms ...Term) Factor {
 	var errs []error
 	for i := range terms {
-		f.rows = max(f.rows, terms[i].rows)
-		errs = append(errs, terms[i].err)
+		rows = max(rows, terms[i].rows())
+		errs = append(errs, inFactor(name, terms[i].problem()))
 	}
-	for _, t := range terms {
-		if t.rows != f.rows && t.rows != 1 {
-			errs = append(errs, fmt.Errorf("pgsvi: factor %s has %d rows, term %s has %d: %w", name,
-				f.rows, t.name, t.rows, ErrShape))
-		}
-	}
-	f.err = errors.Join(errs...)
-	return f
-}
-
-func conjugateFactor(name string, value func(row int, m []Moments) float64,
-	grad func(row int, d, m []Moments), terms ...Term) Factor {
-	f := NewFactor(name, value, grad, terms...)
-	f.conj, f.own = true, false
-	return f
-}
-
-// row returns E[log f] of a row, and adds weight times its gradient to dst unless that is nil.
-func (f *Factor) row(w *graphWork, dst, mu []float64, row int, weight float64) float64 {
-	if f.whole != nil {
-		return f.whole(w, dst, mu, row, weight)
-	}
-	k := len(f.terms)
-	m := w.take(2 * k)
-	defer w.drop(2 * k)
-	m, d := m[:k], m[k:]
-	for i := range f.terms {
-		t := &f.terms[i]
-		m[i] = t.at(mu, t.row(row))
-	}
-	v := f.value(row, m)
-	if dst == nil {
-		return v
-	}
-	if f.grad != nil {
-		f.grad(row, d, m)
-	} else {
-		f.differences(row, d, m, v)
-	}
-	for i := range f.terms {
-		t := &f.terms[i]
-		x := Moments{weight * d[i].Mean, weight * d[i].Square, weight * d[i].Log}
-		t.pull(dst, mu, t.row(row), x)
-	}
-	return v
-}
-
-// differences stores the derivatives of an affine value, v at m.
-func (f *Factor) differences(row int, d, m []Moments, v float64) {
-	for i := range m {
-		at := m[i]
-		of := func(p *float64) float64 {
-			x := *p
-			if math.IsNaN(x) {
-				return 0
-			}
-			h := 1 + math.Abs(x)
-			*p = x + h
-			up := f.value(row, m)
-			*p = x - h
-			down := f.value(row, m)
-			*p = x
-			return (up - down) / (2 * h)
-		}
-		d[i] = Moments{of(&m[i].Mean), of(&m[i].Square), of(&m[i].Log)}
-		m[i] = at
-	}
-}
-
-// independent returns an error if two terms of a row, or two parts of one, touch one copy.
-func (f *Factor) independent(g *Graph) error {
-	for i := range f.inner {
-		if err := f.inner[i].independent(g); err != nil {
-			return err
-		}
-	}
-	if f.whole != nil && f.inner != nil {
-		return nil // the parts of a sum or maximum are not multiplied
-	}
-	seen := map[int]string{}
-	for row := range f.rows {
-		clear(seen)
-		for i := range f.terms {
-			t, err := &f.terms[i], error(nil)
-			if t.g != nil && t.g != g {
-				return fmt.Errorf("pgsvi: factor %s: term %s is of another Graph: %w", f.name, t.name,
-					ErrParam)
-			}
-			t.touch(t.row(row), func(c int) {
-				if other, ok := seen[c]; ok && err == nil {
-					err = fmt.Errorf("pgsvi: factor %s, row %d: %s and %s are not independent "+
-						"under q: %w", f.name, row, other, t.name, ErrParam)
-				}
-				seen[c] = t.name
-			})
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-const logTwoPi = 1.8378770664093454836
-
-// NormalFactor is log N(x|mean, 1/precision) in each row. The terms must be independent.
-func NormalFactor(x, mean, precision Term) Factor {
-	return conjugateFactor("normal("+join(x, mean, precision)+")", func(_ int, m []Moments) float64 {
-		return 0.5 * (m[2].Log - logTwoPi - m[2].Mean*square(m))
-	}, func(_ int, d, m []Moments) {
-		t := m[2].Mean
-		d[0] = Moments{Mean: t * m[1].Mean, Square: -0.5 * t}
-		d[1] = Moments{Mean: t * m[0].Mean, Square: -0.5 * t}
-		d[2] = Moments{Mean: -0.5 * square(m), Log: 0.5}
-	}, x, mean, precision)
-}
-
-// square is E[(x − m)²].
-func square(m []Moments) float64 {
-	return m[0].Square - 2*m[0].Mean*m[1].Mean + m[1].Square
-}
-
-func join(t ...Term) string {
-	var s []string
-	for i := range t {
-		s = append(s, t[i].name)
-	}
-	return strings.Join(s, ", ")
-}
-
-// GammaFactor is log Gamma(x|shape, rate) in each row.
-func GammaFactor(x Term, shape float64, rate Term) Factor {
-	l, _ := math.Lgamma(shape)
-	return conjugateFactor("gamma("+join(x, rate)+")", func(_ int, m []Moments) float64 {
-		return shape*m[1].Log - l + (shape-1)*m[0].Log - m[1].Mean*m[0].Mean
-	}, func(_ int, d, m []Moments) {
-		d[0] = Moments{Log: shape - 1, Mean: -m[1].Mean}
-		d[1] = Moments{Log: shape, Mean: -m[0].Mean}
-	}, x, rate)
-}
-
-// LikelihoodFactor is log p(y|u) in each row, for a u that is Gaussian under q: an element of a
-// Gaussian block, its Dot, or a sum of these. It need not be conjugate.
-func LikelihoodFactor(y []float64, u Term, lik Likelihood) Factor {
-	name := fmt.Sprintf("%T(%s)", lik, u.name)
-	if u.err == nil && !u.normal {
-		u = u.fail("it is not Gaussian under q, as %s needs: %w", name, ErrParam)
-	}
-	if err := checkLabels(lik, y); err != nil {
-		u.err = errors.Join(u.err, err)
-	}
-	at := func(row int, m []Moments) Expectation {
-		return ExpectLogProb(lik, y[row], m[1].Mean, max(0, m[1].Square-m[1].Mean*m[1].Mean))
-	}
-	f := NewFactor(name, func(row int, m []Moments) float64 { return at(row, m).Value },
-		func(row int, d, m []Moments) {
-			e := at(row, m)
-			d[1] = Moments{Mean: e.D1 - e.D2*m[1].Mean, Square: 0.5 * e.D2}
-		}, Known(y...), u)
-	f.own = false
-	return f
-}
-
-// MixtureFactor is log Σ_k π_k f_k in each row, with the weights a Dirichlet block and f_k the
-// alternatives, maximized over the row's responsibilities: log Σ_k exp(E[log π_k] + E[log f_k]).
-func MixtureFactor(weights Term, alternatives ...Factor) Factor {
-	f := joinedFactor("mixture", alternatives, weights)
-	k := len(alternatives)
-	if f.err == nil && weights.rows != k {
-		f.err = fmt.Errorf("pgsvi: MixtureFactor has %d weights, %d alternatives: %w", weights.rows, k,
-			ErrShape)
-	}
-	f.whole = func(w *graphWork, dst, mu []float64, row int, weight float64) float64 {
-		l := w.take(k)
-		defer w.drop(k)
-		most := math.Inf(-1)
-		for i := range l {
-			a := &f.inner[i]
-			l[i].Log = weights.at(mu, i).Log + a.row(w, nil, mu, min(row, a.rows-1), 1)
-			most = math.Max(most, l[i].Log)
-		}
-		sum := 0.0
-		for i := range l {
-			l[i].Mean = math.Exp(l[i].Log - most)
-			sum += l[i].Mean
-		}
-		if dst != nil {
-			for i := range l {
-				r := weight * l[i].Mean / sum
-				weights.pull(dst, mu, i, Moments{Log: r})
-				if a := &f.inner[i]; r > 0 {
-					a.row(w, dst, mu, min(row, a.rows-1), r)
-				}
-			}
-		}
-		return most + math.Log(sum)
-	}
-	return f
-}
-
-// joinedFactor is a factor of other factors.
-func joinedFactor(name string, parts []Factor, terms ...Term) Factor {
-	f := Factor{name: name, rows: 1, inner: parts, terms: terms}
-	var errs []error
-	for i := range parts {
-		f.rows = max(f.rows, parts[i].rows)
-		f.terms = append(f.terms, parts[i].terms...)
-		f.own = f.own || parts[i].own
-		errs = append(errs, parts[i].err)
-	}
-	for i := range parts {
-		if r := parts[i].rows; r != f.rows && r != 1 {
-			errs = append(errs, fmt.Errorf("pgsvi: factor %s has %d rows, part %d has %d: %w", name,
-				f.rows, i, r, ErrShape))
-		}
-	}
+	names, internal := make([]string, len(terms)), make([]graph.Term, len(terms))
 	for i := range terms {
-		errs = append(errs, terms[i].err)
+		t := &terms[i]
+		names[i], internal[i] = t.name, t.term
+		if n := t.rows(); n != rows && n != 1 {
+			errs = append(errs, fmt.Errorf("pgsvi: factor %s has %d rows, but term %s has %d; a term "+
+				"needs one row or as many as the factor: %w", name, rows, t.name, n, ErrShape))
+		}
 	}
-	f.err = errors.Join(errs...)
-	return f
+	if len(terms) == 0 {
+		errs = append(errs, fmt.Errorf("pgsvi: factor %s has no terms: %w", name, ErrEmpty))
+	}
+	return Factor{factor: graph.NewPlain(name, rows, kernel, internal, names, custom),
+		terms: append([]Term(nil), terms...), err: errors.Join(errs...)}
 }
 
-// ChainFactor is a hidden Markov model of one sequence: state k has the probability start_k at the
-// first row, move_jk after state j, and the factor emit_k in each row. start is a Dirichlet block of
-// K elements, and move one of K copies. The states are summed over (forward–backward algorithm).
-func ChainFactor(start, move Term, emit ...Factor) Factor {
-	f := joinedFactor("chain", emit, start, move)
-	k, rows := len(emit), f.rows
-	if f.err == nil && (start.rows != k || move.rows != k*k) {
-		f.err = fmt.Errorf("pgsvi: ChainFactor has %d states, %d starts and %d moves: %w", k,
-			start.rows, move.rows, ErrShape)
-	}
-	f.rows = 1
-	f.whole = func(w *graphWork, dst, mu []float64, _ int, weight float64) float64 {
-		l := w.take((rows + 2) * k) // Log: emission, Mean: forward, Square: backward
-		defer w.drop((rows + 2) * k)
-		at := func(t, s int) *Moments { return &l[t*k+s] }
-		tmp := make([]float64, k)
-		for t := range rows {
-			for s := range k {
-				e := &f.inner[s]
-				b := e.row(w, nil, mu, min(t, e.rows-1), 1)
-				a := start.at(mu, s).Log
-				if t > 0 {
-					for j := range k {
-						tmp[j] = at(t-1, j).Mean + move.at(mu, j*k+s).Log
-					}
-					a = floats.LogSumExp(tmp)
-				}
-				at(t, s).Log, at(t, s).Mean = b, a+b
-			}
-		}
-		for s := range k {
-			tmp[s] = at(rows-1, s).Mean
-		}
-		total := floats.LogSumExp(tmp)
-		if dst == nil {
-			return total
-		}
-		for t := rows - 2; t >= 0; t-- {
-			for s := range k {
-				for j := range k {
-					tmp[j] = move.at(mu, s*k+j).Log + at(t+1, j).Log + at(t+1, j).Square
-				}
-				at(t, s).Square = floats.LogSumExp(tmp)
-			}
-		}
-		for t := range rows {
-			for s := range k {
-				p := weight * math.Exp(at(t, s).Mean+at(t, s).Square-total)
-				e := &f.inner[s]
-				e.row(w, dst, mu, min(t, e.rows-1), p)
-				if t == 0 {
-					start.pull(dst, mu, s, Moments{Log: p})
-				}
-				for j := 0; j < k && t+1 < rows; j++ {
-					x := at(t, s).Mean + move.at(mu, s*k+j).Log + at(t+1, j).Log + at(t+1, j).Square
-					move.pull(dst, mu, s*k+j, Moments{Log: weight * math.Exp(x-total)})
-				}
-			}
-		}
-		return total
-	}
-	return f
-}
-
-// CheckFactor tests f in each of its rows, at most 100 of them, and at each q of the Objective of
-// its Graph: that its gradient agrees with differences, and that without a gradient its value is
-// affine in the moments of each term. The error names row, term and moment, and wraps ErrParam.
-func CheckFactor(f Factor, qs ...*Exp) error {
-	if f.err != nil {
-		return f.err
-	}
-	w := new(graphWork)
-	var errs []error
-	for _, q := range qs {
-		mu := q.MeanParams(nil)
-		step := max(1, f.rows/100)
-		for row := 0; row < f.rows; row += step {
-			if err := f.check(w, mu, row); err != nil {
-				errs = append(errs, err)
-				break
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (f *Factor) check(w *graphWork, mu []float64, row int) error {
-	for i := range f.inner {
-		if err := f.inner[i].check(w, mu, min(row, f.inner[i].rows-1)); err != nil {
-			return err
-		}
-	}
-	if f.whole != nil {
+// inFactor adds the name of the factor to the error of a term.
+func inFactor(name string, err error) error {
+	if err == nil {
 		return nil
 	}
-	k := len(f.terms)
-	m, d := make([]Moments, k), make([]Moments, k)
-	for i := range f.terms {
-		m[i] = f.terms[i].at(mu, f.terms[i].row(row))
+	return fmt.Errorf("pgsvi: factor %s: %w", name, sentinel.Bare(err))
+}
+
+// NewFactor returns a factor of your own. value returns E_q[log f] of a row as a function of the
+// moments of the terms, in their order. grad stores its derivatives with respect to these moments
+// in d, which is zero on entry. Neither may keep or change m. Only moments that are not NaN may be
+// used; Graph.Block lists them.
+//
+// A nil grad means that value is affine in the moments of each term, as in a conditionally
+// conjugate model. Derivatives are then differences and exact. This is log p ∝ −λ + n log λ of a
+// count n with a rate λ ~ Gamma, for example, and a Beta-Bernoulli edge between members of classes:
+//
+//	pgsvi.NewFactor("counts", func(row int, m []pgsvi.Moments) float64 {
+//		return n[row]*m[0].Log - m[0].Mean
+//	}, nil, rate)
+//	pgsvi.NewFactor("edge", func(row int, m []pgsvi.Moments) float64 {
+//		return m[0].Mean * m[1].Mean * m[2].Log
+//	}, nil, z.Copy(from...).Element(k), z.Copy(to...).Element(l), p.Element(linked...))
+//
+// Terms of one row that touch the same copy of a block are dependent. They are allowed only if
+// value is a sum of functions of one of them each, which Graph.Objective tests.
+//
+// A lower bound of E_q[log f] is a factor, too, if it is tight for known numbers. A value that is
+// convex in the moments of each term, such as a bound that is maximized over its own parameters,
+// keeps the guarantee that steps over single blocks do not lower the ELBO. CheckFactor tests
+// value and grad. They are called concurrently if Solver.Workers is above 1.
+func NewFactor(name string, value func(row int, m []Moments) float64,
+	grad func(row int, d, m []Moments), terms ...Term) Factor {
+	k := &graph.Custom[Moments]{Of: value, Slope: grad}
+	for i := range terms {
+		k.Fixed = append(k.Fixed, terms[i].term != nil && graph.IsKnown(terms[i].term))
 	}
-	v := f.value(row, m)
-	if math.IsNaN(v) {
-		return fmt.Errorf("pgsvi: factor %s, row %d: the value is NaN at the moments %+v: %w", f.name,
-			row, m, ErrParam)
+	f := newFactor(name, 1, k, true, terms...)
+	if value == nil {
+		f.err = errors.Join(f.err, fmt.Errorf("pgsvi: factor %s has no value function: %w", name,
+			ErrParam))
 	}
-	if f.grad != nil {
-		f.grad(row, d, m)
-	} else {
-		f.differences(row, d, m, v)
+	return f
+}
+
+// NormalFactor returns log N(x|mean, 1/precision) in each row,
+//
+//	½E[log t] − ½log 2π − ½E[t](E[x²] − 2E[x]E[m] + E[m²]).
+//
+// x and mean are known numbers, elements of Gaussian blocks, or Dot, Inner, Plus and Times of these.
+// precision is 1/variance: known positive numbers, a Gamma block, or Times of these. The three terms
+// must be independent under q.
+func NormalFactor(x, mean, precision Term) Factor {
+	return newFactor(factorName("normal", x, mean, precision), 1, graph.NormalKernel{}, false, x,
+		mean, precision)
+}
+
+// factorName returns name(t, …).
+func factorName(name string, t ...Term) string {
+	s := make([]string, len(t))
+	for i := range t {
+		s[i] = t[i].name
 	}
-	names := []string{"Mean", "Square", "Log"}
-	for i := range m {
-		if f.terms[i].g == nil {
-			continue // known
+	return name + "(" + strings.Join(s, ", ") + ")"
+}
+
+// GammaFactor returns log Gamma(x|shape, rate) in each row,
+//
+//	aE[log b] − log Γ(a) + (a−1)E[log x] − E[b]E[x].
+//
+// x and rate are known positive numbers, Gamma blocks, or Times of these, and independent under q.
+func GammaFactor(x Term, shape float64, rate Term) Factor {
+	f := newFactor(factorName("gamma", x, rate), 1, graph.GammaKernel{Shape: shape}, false, x, rate)
+	if !(shape > 0) || math.IsInf(shape, 1) {
+		f.err = errors.Join(f.err, fmt.Errorf("pgsvi: factor %s: the shape is %v; it must be positive "+
+			"and finite: %w", factorName("gamma", x, rate), shape, ErrParam))
+	}
+	return f
+}
+
+// LikelihoodFactor returns E[log p(y|u)] in each row. u is Gaussian under q: an element of a Gaussian
+// block, its Dot, or a Plus of these. It needs no conjugacy, so that u can be the linear predictor
+// of any GLM. y has an element per row.
+func LikelihoodFactor(y []float64, u Term, lik Likelihood) Factor {
+	name := factorName(fmt.Sprintf("%T", lik), u)
+	k := &graph.ExpectKernel{Y: y, Expect: func(y, m, v float64) (value, dm, dv float64) {
+		e := ExpectLogProb(lik, y, m, v)
+		return e.Value, e.D1, 0.5 * e.D2
+	}}
+	f := newFactor(name, len(y), k, true, u)
+	if u.problem() == nil && !u.normal {
+		f.err = errors.Join(f.err, fmt.Errorf("pgsvi: factor %s: %s is not Gaussian under q; use "+
+			"an element of a Gaussian block, its Dot, or a Plus of these: %w", name, u.name, ErrParam))
+	}
+	if len(y) == 0 {
+		f.err = errors.Join(f.err, fmt.Errorf("pgsvi: factor %s has no responses: %w", name, ErrEmpty))
+	} else if u.problem() == nil && len(y) != u.rows() && u.rows() != 1 {
+		f.err = fmt.Errorf("pgsvi: factor %s: %d responses for the %d rows of %s: %w", name, len(y),
+			u.rows(), u.name, ErrShape)
+	}
+	if err := checkLabels(lik, y); err != nil {
+		f.err = errors.Join(f.err, inFactor(name, err))
+	}
+	return f
+}
+
+// joinFactors returns the errors of parts and terms, the number of rows of the parts, and all terms.
+func joinFactors(name string, parts []Factor, terms ...Term) (f Factor, rows int,
+	inner []graph.Factor) {
+	var errs []error
+	f.terms, rows = append(f.terms, terms...), 1
+	for i := range terms {
+		errs = append(errs, inFactor(name, terms[i].problem()))
+	}
+	for i, p := range parts {
+		if p.factor == nil {
+			errs = append(errs, fmt.Errorf("pgsvi: part %d of a %s is empty; make it with NewFactor: %w",
+				i, name, ErrParam))
+			continue
 		}
-		for c, p := range []*float64{&m[i].Mean, &m[i].Square, &m[i].Log} {
-			x := *p
-			if math.IsNaN(x) {
-				continue
-			}
-			got := []float64{d[i].Mean, d[i].Square, d[i].Log}[c]
-			h := 1e-4 * (1e-2 + math.Abs(x))
-			if f.affine {
-				h = 0.3 * (1 + math.Abs(x))
-			}
-			val := func(t float64) float64 {
-				*p = x + t*h
-				defer func() { *p = x }()
-				return f.value(row, m)
-			}
-			want := (8*(val(1)-val(-1)) - (val(2) - val(-2))) / (12 * h)
-			bend := val(1) - 2*v + val(-1)
-			tol := 1e-6*(1+math.Abs(want)) + 1e-11*math.Abs(v)/h
-			if math.Abs(got-want) > tol {
-				return fmt.Errorf("pgsvi: factor %s, row %d: the derivative by %s of %s is %v, by "+
-					"differences %v: %w", f.name, row, names[c], f.terms[i].name, got, want, ErrParam)
-			}
-			if f.affine && math.Abs(bend) > 1e-9*(1+math.Abs(v)) {
-				return fmt.Errorf("pgsvi: factor %s, row %d: the value is not affine in %s of %s; give "+
-					"NewFactor a gradient: %w", f.name, row, names[c], f.terms[i].name, ErrParam)
-			}
+		errs = append(errs, p.err)
+		f.terms = append(f.terms, p.terms...)
+		inner = append(inner, p.factor)
+		rows = max(rows, p.factor.Rows())
+	}
+	for i, p := range inner {
+		if n := p.Rows(); n != rows && n != 1 {
+			errs = append(errs, fmt.Errorf("pgsvi: part %d of a %s, %s, has %d rows, but another has %d: "+
+				"%w", i, name, p.Name(), n, rows, ErrShape))
 		}
 	}
-	return nil
+	if len(parts) == 0 {
+		errs = append(errs, fmt.Errorf("pgsvi: a %s has no parts: %w", name, ErrEmpty))
+	}
+	f.err = errors.Join(errs...)
+	return f, rows, inner
+}
+
+// MixtureFactor returns log Σ_k π_k f_k in each row, where f_k are the alternatives and π are the
+// weights: a Dirichlet block of K elements, Known numbers, or K elements for each row, such as
+// theta.Copy(document...) of a topic model. The component of each row is summed out, with its best
+// distribution under q: log Σ_k exp(E[log π_k] + E[log f_k]). Alternatives that start equal would
+// stay equal; see Graph.Block.
+func MixtureFactor(weights Term, alternatives ...Factor) Factor {
+	f, rows, parts := joinFactors("mixture", alternatives, weights)
+	k, w := len(alternatives), weights.rows()
+	if f.err != nil {
+		return f
+	}
+	if w != k && (w%k != 0 || rows != 1 && w != rows*k) {
+		f.err = fmt.Errorf("pgsvi: a mixture of %d alternatives with %d rows has %d weights; it needs "+
+			"%d, or %d per row: %w", k, rows, w, k, k, ErrShape)
+		return f
+	}
+	f.factor = graph.NewMixture(weights.term, weights.name, parts)
+	return f
+}
+
+// ChainFactor returns a hidden Markov model whose rows are the times of one sequence; for several,
+// see Sequences. State k has the probability start_k at the first time and move_jk after state j,
+// and the factor emit_k at each time. start has K elements, as of a Dirichlet block, and move has K
+// copies of K elements. The states are summed out with their best distribution under q
+// (forward–backward algorithm; Baum et al. 1970). States that start equal would stay equal; see
+// Graph.Block.
+func ChainFactor(start, move Term, emit ...Factor) Factor {
+	f, rows, parts := joinFactors("chain", emit, start, move)
+	k := len(emit)
+	if f.err == nil && (start.rows() != k || move.rows() != k*k) {
+		f.err = fmt.Errorf("pgsvi: a chain of %d states has %d elements of start and %d of move; it "+
+			"needs %d and %d: %w", k, start.rows(), move.rows(), k, k*k, ErrShape)
+	}
+	if f.err != nil {
+		return f
+	}
+	f.chain = &chainSpec{start, move, rows, parts}
+	return f.chain.of(f, []int{rows})
+}
+
+// chainSpec holds the arguments of a ChainFactor.
+type chainSpec struct {
+	start, move Term
+	times       int
+	parts       []graph.Factor
+}
+
+func (c *chainSpec) of(f Factor, lengths []int) Factor {
+	f.factor = graph.NewChain(c.start.term, c.move.term, []string{c.start.name, c.move.name}, lengths,
+		c.parts)
+	return f
+}
+
+// Sequences returns a ChainFactor whose times are consecutive sequences of the given lengths. A row
+// is then a sequence.
+func (f Factor) Sequences(length ...int) Factor {
+	if f.err != nil {
+		return f
+	}
+	if f.chain == nil {
+		f.err = fmt.Errorf("pgsvi: Sequences needs a ChainFactor: %w", ErrParam)
+		return f
+	}
+	n := 0
+	for i, l := range length {
+		if n += l; l < 1 {
+			f.err = fmt.Errorf("pgsvi: sequence %d of a chain has length %d; it needs at least 1: %w", i,
+				l, ErrParam)
+			return f
+		}
+	}
+	if n != f.chain.times {
+		f.err = fmt.Errorf("pgsvi: the sequences of a chain have %d times, but its factors have %d rows: "+
+			"%w", n, f.chain.times, ErrShape)
+		return f
+	}
+	return f.chain.of(f, append([]int{}, length...))
 }
