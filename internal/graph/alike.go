@@ -5,7 +5,7 @@ package graph
 
 // Alike returns where the copies begin whose starts must change: copies of an alternative of a
 // mixture or chain that has the same value in every row as an earlier alternative, and the copies
-// of the first operand of a product of two terms whose means are all 0. mu is the start.
+// of both operands of a product whose means are all 0. mu is the start.
 func (m *Model) Alike(mu []float64) []int {
 	found := map[int]bool{}
 	for _, f := range m.Factors {
@@ -88,8 +88,7 @@ func touched(f Factor, see func(start int)) {
 	}
 }
 
-// saddle marks the first operand of each product in t if the means of both operands are 0 in all
-// rows.
+// saddle marks the operands of each product in t if the means of both operands are 0 in all rows.
 func saddle(t Term, mu []float64, found map[int]bool) {
 	for _, o := range t.Operands() {
 		saddle(o, mu, found)
@@ -97,14 +96,14 @@ func saddle(t Term, mu []float64, found map[int]bool) {
 	switch x := t.(type) {
 	case *inner:
 		if x.a.zero(mu) && x.b.zero(mu) {
-			for _, s := range x.a.start {
-				found[int(s)] = true
+			for row := range x.rows {
+				x.Touch(row, func(s int) { found[s] = true })
 			}
 		}
 	case *pair:
 		if x.product && zeroMean(x.a, mu) && zeroMean(x.b, mu) {
-			for row := range x.a.Rows() {
-				x.a.Touch(row, func(s int) { found[s] = true })
+			for row := range x.rows {
+				x.Touch(row, func(s int) { found[s] = true })
 			}
 		}
 	}

@@ -274,7 +274,7 @@ func (f *Plain) additive(mu []float64, row, a, b int) bool {
 	rows, out := []int{row}, []float64{0}
 	w.Value(out, mu, rows)
 	value := func() float64 {
-		w.kernel.Value(out, rows, w.m)
+		w.kernel.Density(out, rows, w.m)
 		return out[0]
 	}
 	zero := value()
