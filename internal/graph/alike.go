@@ -1,26 +1,56 @@
 package graph
 
+import (
+	"context"
+	"math"
+
+	"gonum.org/v1/gonum/floats"
+)
+
 // This file finds starts from which a fit cannot move in some direction, because the model is
 // symmetric there.
 
-// Alike returns where the copies begin whose starts must change: copies of an alternative of a
-// mixture or chain that has the same value in every row as an earlier alternative, and the copies
-// of both operands of a product whose means are all 0. mu is the start.
-func (m *Model) Alike(mu []float64) []int {
+// Alike returns where the copies begin whose starts must change. mu is the start. They are
+//
+//   - copies of an alternative of a mixture or chain that has the same value in every row as an
+//     earlier alternative,
+//   - copies of both operands of a product whose means are all 0,
+//   - categorical blocks whose classes no factor distinguishes,
+//   - blocks with the start and the gradient of an earlier block.
+func (m *Model) Alike(mu []float64) ([]int, error) {
 	found := map[int]bool{}
 	for _, f := range m.Factors {
 		alike(f, mu, found)
 	}
+	grad := make([]float64, m.params)
+	sum, err := m.Sum(context.Background(), 1, grad, mu, nil)
+	if err != nil {
+		return nil, err
+	}
+	blocks := m.Layout.Blocks
+	for i, b := range blocks {
+		still := b.Kind == Indicator && floats.Norm(b.of(grad), math.Inf(1)) <= 1e-13*sum.Size
+		for _, a := range blocks[:i] {
+			still = still || a.Kind == b.Kind && a.Total == b.Total && a.Params == b.Params &&
+				floats.Equal(a.of(mu), b.of(mu)) && floats.EqualApprox(a.of(grad), b.of(grad), 1e-12)
+		}
+		for c := 0; still && c < b.Copies; c++ {
+			found[b.Start(c)] = true
+		}
+	}
 	var starts []int
-	for _, b := range m.Layout.Blocks {
+	for _, b := range blocks {
 		for i := range b.Copies {
 			if found[b.Start(i)] {
 				starts = append(starts, b.Start(i))
 			}
 		}
 	}
-	return starts
+	return starts, nil
 }
+
+// of returns the elements of b in x, a vector like μ.
+func (b *Block) of(x []float64) []float64 { return x[b.Off : b.Off+b.Total] }
 
 func alike(f Factor, mu []float64, found map[int]bool) {
 	parts := f.Parts()
