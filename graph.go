@@ -80,12 +80,12 @@ type Graph struct {
 //
 // Copies that start equal and enter the model alike stay equal, at a saddle of the ELBO. Objective
 // changes such starts at random, with a fixed seed: the copies of alternatives of a MixtureFactor or
-// ChainFactor that are equal in all rows, the operands of an Inner or Times whose means are all 0, a
-// categorical block whose classes no factor distinguishes, and a block with the start and the
-// gradient of an earlier block. The mean of a Gaussian becomes a draw from its start, and other
-// families move by about 30%. So give a start whose variance matches the scale of the data, or starts
-// that differ, such as a few observations; the ELBO may have several maxima. Copies of one block that
-// only a factor of your own could tell apart are not detected.
+// ChainFactor that are equal in all rows, the operands of an Inner or Times whose means are all 0,
+// and a block with the start and the gradient of an earlier block. The mean of a Gaussian becomes a
+// draw from its start, and other families move by about 30%. So give a start whose variance matches
+// the scale of the data, or starts that differ; the ELBO may have several maxima. Copies of one block
+// that only a factor of your own could tell apart are not moved: give the parameters of the classes
+// of a network, for example, starts that differ.
 //
 // Names are for errors. Objective reports the errors of Block.
 func (g *Graph) Block(name string, n int, prior ExpFamily, start ...ExpFamily) Term {
@@ -247,11 +247,9 @@ func (g *Graph) smooth() (*graphTerms, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	if f.start, err = g.blocks.separate(start, alike); err != nil {
-		return nil, err
-	}
 	f.setBase()
-	return f, nil
+	f.start, err = g.blocks.separate(start, alike)
+	return f, err
 }
 
 // mistakes returns the errors that need no values.

@@ -21,6 +21,8 @@ func dirichlet(k int, alpha float64) pgsvi.ExpFamily {
 	return testkit.Must(pgsvi.NewDirichlet(a))
 }
 
+func beta(a, b float64) pgsvi.ExpFamily { return testkit.Must(pgsvi.NewBeta(a, b)) }
+
 func checkFactors(t *testing.T, f ...pgsvi.Factor) {
 	t.Helper()
 	for _, f := range f {
@@ -46,13 +48,15 @@ func TestGraphStochasticBlocks(t *testing.T) {
 			}
 		}
 	}
+	random := make([]pgsvi.ExpFamily, n)
+	for i := range random {
+		random[i] = testkit.Must(pgsvi.NewCategorical([]float64{rng.Float64(), rng.Float64()}))
+	}
 	// model
 	var g pgsvi.Graph
 	pi := g.Block("pi", 1, dirichlet(k, 1))
-	z := g.Block("z", n, testkit.Must(pgsvi.NewCategorical([]float64{1, 1})))
-	one := testkit.Must(pgsvi.NewBeta(1, 1)) // start with more edges within the classes
-	within := testkit.Must(pgsvi.NewBeta(3, 1))
-	p := g.Block("p", k*k, one, within, one, one, within)
+	z := g.Block("z", n, testkit.Must(pgsvi.NewCategorical([]float64{1, 1})), random...)
+	p := g.Block("p", k*k, beta(1, 1), beta(4, 6), beta(1, 9), beta(1, 9), beta(5, 5)) // classes apart
 	for a := range k {
 		member := pgsvi.NewFactor("member", func(_ int, m []pgsvi.Moments) float64 {
 			return m[0].Mean * m[1].Log
@@ -365,7 +369,7 @@ func TestGraphBinomial(t *testing.T) {
 	}
 	// model
 	var g pgsvi.Graph
-	p := g.Block("p", groups, testkit.Must(pgsvi.NewBeta(1, 1)))
+	p := g.Block("p", groups, beta(1, 1))
 	count := pgsvi.NewFactor("count", func(j int, m []pgsvi.Moments) float64 {
 		return y[j]*m[0].Log + (n-y[j])*m[1].Log
 	}, nil, p.Element(0), p.Element(1))

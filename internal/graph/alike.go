@@ -2,7 +2,6 @@ package graph
 
 import (
 	"context"
-	"math"
 
 	"gonum.org/v1/gonum/floats"
 )
@@ -15,7 +14,6 @@ import (
 //   - copies of an alternative of a mixture or chain that has the same value in every row as an
 //     earlier alternative,
 //   - copies of both operands of a product whose means are all 0,
-//   - categorical blocks whose classes no factor distinguishes,
 //   - blocks with the start and the gradient of an earlier block.
 func (m *Model) Alike(mu []float64) ([]int, error) {
 	found := map[int]bool{}
@@ -23,13 +21,12 @@ func (m *Model) Alike(mu []float64) ([]int, error) {
 		alike(f, mu, found)
 	}
 	grad := make([]float64, m.params)
-	sum, err := m.Sum(context.Background(), 1, grad, mu, nil)
-	if err != nil {
+	if _, err := m.Sum(context.Background(), 1, grad, mu, nil); err != nil {
 		return nil, err
 	}
 	blocks := m.Layout.Blocks
 	for i, b := range blocks {
-		still := b.Kind == Indicator && floats.Norm(b.of(grad), math.Inf(1)) <= 1e-13*sum.Size
+		still := false
 		for _, a := range blocks[:i] {
 			still = still || a.Kind == b.Kind && a.Total == b.Total && a.Params == b.Params &&
 				floats.Equal(a.of(mu), b.of(mu)) && floats.EqualApprox(a.of(grad), b.of(grad), 1e-12)
