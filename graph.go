@@ -203,7 +203,8 @@ func (g *Graph) Add(f ...Factor) { g.factors = append(g.factors, f...) }
 // than one row. A factor of one row belongs to every batch.
 //
 // The error joins the mistakes of all blocks and factors, and names the block, the factor and the
-// row. To find them, Objective evaluates every factor at the start. The errors wrap
+// row. To find them, Objective evaluates every factor at the start. A search for random starts (see
+// Block) costs about a hundred gradients. The errors wrap
 //   - ErrEmpty if there are no blocks, factors or rows;
 //   - ErrShape if lengths or indices disagree;
 //   - ErrParam if a block has neither a prior nor a factor, a term belongs to another Graph, a moment
@@ -216,6 +217,9 @@ func (g *Graph) Objective() (Objective[*Exp], error) {
 	var o Objective[*Exp]
 	f, err := g.smooth()
 	if err != nil {
+		return o, err
+	}
+	if err := f.separate(g.blocks); err != nil {
 		return o, err
 	}
 	return Objective[*Exp]{F: f, H: KLTo(f.prior), Init: f.start}, nil
@@ -235,23 +239,15 @@ func (g *Graph) smooth() (*graphTerms, error) {
 	if f.prior, err = g.blocks.product(func(b *graphBlock) []ExpFamily { return b.prior }); err != nil {
 		return nil, err
 	}
-	start, err := g.blocks.product(func(b *graphBlock) []ExpFamily { return b.start })
+	f.start, err = g.blocks.product(func(b *graphBlock) []ExpFamily { return b.start })
 	if err != nil {
 		return nil, err
 	}
-	mu := start.MeanParams(nil)
-	if errs := f.model.Check(mu); errs != nil {
+	if errs := f.model.Check(f.start.MeanParams(nil)); errs != nil {
 		return nil, prefixedEach(errs)
 	}
-	alike, err := f.model.Alike(mu)
-	if err != nil {
-		return nil, prefixed(err)
-	}
 	f.setBase()
-	if f.start = start; len(alike) > 0 {
-		err = f.separate(g.blocks, alike)
-	}
-	return f, err
+	return f, nil
 }
 
 // mistakes returns the errors that need no values.
@@ -327,8 +323,12 @@ const (
 // chartShift is the standard deviation of random shifts in the chart of a family.
 const chartShift = 0.3
 
-// separate moves the copies that begin at the given elements of μ apart.
-func (f *graphTerms) separate(l *graphBlocks, alike []int) error {
+// separate moves copies apart that are alike.
+func (f *graphTerms) separate(l *graphBlocks) error {
+	alike, err := f.model.Alike(f.start.MeanParams(nil))
+	if err != nil || len(alike) == 0 {
+		return prefixed(err)
+	}
 	moved := map[*graph.Block]map[int]bool{}
 	for _, s := range alike {
 		b, c := l.At(s)
@@ -337,7 +337,7 @@ func (f *graphTerms) separate(l *graphBlocks, alike []int) error {
 		}
 		moved[b][c] = true
 	}
-	best := math.Inf(-1)
+	best, s := math.Inf(-1), &Solver{MaxIter: startSteps, Workers: 1, Recover: true}
 	for k := range randomStarts {
 		rng := rand.New(rand.NewPCG(seed1, seed2+uint64(k)))
 		spread := math.Pow(narrowStart, float64(k)/(randomStarts-1))
@@ -354,7 +354,7 @@ func (f *graphTerms) separate(l *graphBlocks, alike []int) error {
 			return err
 		}
 		o := Objective[*Exp]{F: f, H: KLTo(f.prior), Init: q}
-		res, err := (&Solver{MaxIter: startSteps, Workers: 1}).Run(context.Background(), o)
+		res, err := s.Run(context.Background(), o)
 		if err == nil && res.ELBO > best {
 			best, f.start = res.ELBO, q
 		}
