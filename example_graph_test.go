@@ -143,8 +143,8 @@ func ExampleMixtureFactor() {
 
 // A hidden Markov model of two sequences with two states of different level.
 func ExampleChainFactor() {
-	y := []float64{0.2, -0.1, 0.3, 5.1, 4.8, 5.2, 4.9, 0.1, // a sequence of 8
-		5.3, 5.0, 0.2, -0.3, 0.1, 0.0} // and one of 6
+	// a sequence of 8 times and a sequence of 6 times
+	y := []float64{0.2, -0.1, 0.3, 5.1, 4.8, 5.2, 4.9, 0.1, 5.3, 5.0, 0.2, -0.3, 0.1, 0.0}
 
 	flat, err := pgsvi.NewDirichlet([]float64{1, 1})
 	if err != nil {

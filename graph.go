@@ -14,80 +14,90 @@ import (
 )
 
 // Graph is a model of your own. It consists of blocks of unknowns z_1, z_2, … with independent
-// approximations, and factors of the joint density,
+// approximations q_b, and factors of the joint density,
 //
 //	log p(y, z) = Σ_b log p_b(z_b) + Σ_i log f_i(y, z),   q(z) = Π_b q_b(z_b).
 //
-// Write a model in the order of a generative story. Block declares each group of unknowns with its
-// family, the number of copies and a prior, and returns a Term. A Term is a number per row, and Copy,
-// Element, Dot, Inner, Plus and Times make other numbers from it. A Factor is a density of such
-// numbers with a row per observation, and Add adds it. A block whose prior depends on other unknowns
-// has a nil prior and a factor instead. Then Objective reports all mistakes at once, or returns the
-// model to fit:
+// Write a model in the order of a generative story. Block declares a group of unknowns by its family,
+// the number of copies and a prior, and returns a Term, which is a number per row. Copy, Element,
+// Dot, Inner, Plus and Times make other numbers of it. A Factor is a density of such numbers, with a
+// row per observation. If the prior of a block depends on other unknowns, the prior is nil and a
+// factor replaces it. Objective reports all mistakes at once, or returns the model to fit:
 //
 //	var g pgsvi.Graph
-//	w := g.Block("w", 1, pgsvi.NewIsotropic(3, 100))     // weights ~ N(0, 100 I)
-//	t := g.Block("t", 1, gamma)                          // noise precision ~ Gamma
+//	w := g.Block("w", 1, pgsvi.NewIsotropic(3, 100)) // weights ~ N(0, 100 I)
+//	t := g.Block("t", 1, gamma)                      // precision of the noise ~ Gamma
 //	g.Add(pgsvi.NormalFactor(pgsvi.Known(y...), w.Dot(x), t)) // y_n ~ N(x_nᵀw, 1/t)
 //	o, err := g.Objective()
+//	...
 //	q, res, err := o.Fit(ctx, nil)
-//	post := w.Of(q)[0].(*pgsvi.Gaussian)
+//	...
+//	weights := w.Of(q)[0].(*pgsvi.Gaussian)
+//	predictions := w.Dot(xnew).Moments(q)
 //
-// Distributions of one copy are families: a *Gaussian, or an *Exp such as a Gamma, Beta, Dirichlet or
-// categorical distribution. The unknowns of a regression belong into one Gaussian with a full
-// covariance, because q treats different blocks and copies as independent.
+// The family of a block is the family of its prior: a *Gaussian, or an *Exp such as a Gamma, Beta,
+// Dirichlet or categorical distribution. Put unknowns that are correlated, such as all weights of a
+// regression, into one Gaussian with a full covariance, because q treats blocks and copies as
+// independent. Write the prior of a standard deviation as a Gamma prior of the precision.
 //
-// Missing values have no row. A missing value that is an unknown is a block of its own, with a copy
-// per missing value. Discrete unknowns of a single row are summed out by MixtureFactor and
-// ChainFactor; those of several rows, such as the classes of nodes of a network, are a categorical
-// block. A prior in standard deviations must be written as a Gamma prior of the precision.
+// An observation that is missing has no row. If a missing value is an unknown of the model, it is a
+// copy of a block. MixtureFactor and ChainFactor sum out the classes of rows and the states of
+// sequences. A class that several rows depend on, such as the class of a node of a network, is a
+// copy of a categorical block.
 //
 // In a conditionally conjugate model, E_q[log p(y, z)] is affine in the mean parameters μ_b of each
-// block, and a step with the KL divergence over all terms is that of natural-gradient variational
-// inference, and with a mini-batch that of stochastic variational inference (Hoffman, Blei, Wang and
-// Paisley 2013). Other factors are linearized in μ. Without a step size, no step lowers the ELBO.
+// block. A step with the KL divergence over all terms is then natural-gradient variational inference,
+// and over a mini-batch it is stochastic variational inference (Hoffman, Blei, Wang and Paisley
+// 2013). Factors that are not conjugate are linearized in μ. Steps over all terms without a step
+// size never lower the ELBO.
 //
-// Limits. Blocks are independent under q, so a chain x_t | x_{t−1} of separate copies loses the
-// correlation of neighbors. Make the whole path one Gaussian block with differences by Dot; its
-// cost is cubic in the length. A factor with an unknown precision matrix can be written with
-// NewFactor from the statistics of a Wishart block (see Block), but there is no ready one. The
-// likelihood of an Inner or Times needs a bound, such as the example of NewFactor. An E[u²] of
-// Gamma, Beta and Dirichlet blocks is not available.
+// The model has these limits:
 //
-// The zero Graph is empty and ready to use. A Graph is not safe for concurrent use; its Objective
+//   - Blocks are independent under q, so that a chain x_t | x_{t−1} of separate copies loses the
+//     correlation of neighbors. Make the whole path one Gaussian block, and its differences by Dot.
+//     The cost is cubic in the length of the path.
+//   - There is no ready factor for an unknown precision matrix. NewFactor can make one from the
+//     statistics of a Wishart block; see Block.
+//   - LikelihoodFactor needs a Gaussian predictor. Inner and Times need a lower bound of the
+//     likelihood, as in the example of NewFactor.
+//   - E[u²] of Gamma, Beta and Dirichlet blocks is not available.
+//
+// The zero Graph is empty and ready to use. A Graph is not safe for concurrent use, but its Objective
 // is.
 type Graph struct {
-	blocks  *graphBlocks // nil if there are none
+	blocks  *graphBlocks // nil before the first Block
 	factors []Factor
 	errs    []error
 }
 
-// Block declares n independent copies of unknowns of one family, and returns a Term with a row for
-// each element of each copy, copy by copy:
+// Block declares n independent copies of unknowns of one family. It returns a Term with a row for each
+// element of each copy, copy by copy:
 //
-//	family                            rows of a copy             known moments
-//	Gaussian of dimension d           z_1 … z_d                  E[u], E[u²]
-//	Gamma                             z                          E[u], E[log u]
-//	Beta                              z, 1−z                     E[log u]
-//	Dirichlet                         z_1 … z_K                  E[log u]
-//	Categorical, Bernoulli            1 if z = k, k = 0 … K−1    E[u], E[u²]
-//	Wishart, NormalWishart, Poisson,  T(z), the statistics of    E[u]
-//	InverseGamma, your own Family     the family
+//	family                             rows of a copy              known moments
+//	Gaussian of dimension d            z_1 … z_d                   E[u], E[u²]
+//	Gamma                              z                           E[u], E[log u]
+//	Beta                               z, 1−z                      E[log u]
+//	Dirichlet                          z_1 … z_K                   E[log u]
+//	categorical, Bernoulli             1 if z = k, k = 0 … K−1     E[u], E[u²]
+//	Wishart, NormalWishart, Poisson,   the statistics T(z) of the  E[u]
+//	InverseGamma, your own Family      family
 //
-// The model includes E[log prior] of each copy. A nil prior means that the factors are all there
-// is; it needs a start. start is where a fit begins: nothing means the prior, one distribution is
-// for all copies, and n are one for each.
+// The model includes log prior of each copy. A nil prior means that factors are the prior; the block
+// then needs a start. start is where a fit begins: none means the prior, one is for all copies, and n
+// are one for each copy. The name is for errors, and Objective reports the errors of Block.
 //
-// Copies that start equal and enter the model alike stay equal, at a saddle of the ELBO. Objective
-// changes such starts at random, with a fixed seed: the copies of alternatives of a MixtureFactor or
-// ChainFactor that are equal in all rows, the operands of an Inner or Times whose means are all 0,
-// and a block with the start and the gradient of an earlier block. It draws several means of the
-// Gaussians from their start, and narrower, moves other families by about 30%, and keeps what has the
-// best ELBO after a few steps. The ELBO may still have better maxima, so give starts that differ if
-// you know something of the answer. Copies of one block that only a factor of your own could tell
-// apart are not moved: give the parameters of the classes of a network starts that differ.
+// Copies that start equal and enter the model alike would stay equal, at a saddle of the ELBO.
+// Objective moves these copies apart:
 //
-// Names are for errors. Objective reports the errors of Block.
+//   - the copies in alternatives of a MixtureFactor or ChainFactor that are equal in all rows,
+//   - the operands of an Inner or Times whose means are all 0,
+//   - a block with the start and the gradient of an earlier block.
+//
+// It draws the means of Gaussians from their start several times, with decreasing spread and a fixed
+// seed, shifts other families at random, and keeps the start with the best ELBO after a few steps.
+// The ELBO may still have better maxima, so give starts that differ if you can. Objective does not
+// detect copies of one block that only a factor of your own could tell apart, such as the edge
+// probabilities of the classes of a network. Give them starts that differ.
 func (g *Graph) Block(name string, n int, prior ExpFamily, start ...ExpFamily) Term {
 	if g.blocks == nil {
 		g.blocks = new(graphBlocks)
@@ -317,7 +327,7 @@ func (l *graphBlocks) product(of func(b *graphBlock) []ExpFamily) (*Exp, error) 
 const (
 	randomStarts = 8
 	startSteps   = 5
-	narrowStart  = 0.03 // of the last start, relative to the spread of the given start
+	narrowStart  = 0.03 // spread of the last start, relative to the given start
 )
 
 // chartShift is the standard deviation of random shifts in the chart of a family.

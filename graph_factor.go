@@ -17,9 +17,9 @@ import (
 // reports.
 type Factor struct {
 	factor graph.Factor
-	terms  []Term // of this factor and its parts
+	terms  []Term // terms of the factor and its parts
 	err    error
-	chain  *chainSpec // of a ChainFactor; otherwise nil
+	chain  *chainSpec // arguments of a ChainFactor; otherwise nil
 }
 
 // newFactor returns a factor of the given terms, which have rows rows or one row.
@@ -72,7 +72,7 @@ func inFactor(name string, err error) error {
 // Terms of one row that touch the same copy of a block are dependent. They are allowed only if
 // value is a sum of functions of one of them each, which Graph.Objective tests.
 //
-// A lower bound of E_q[log f] is a factor, too, if it is tight for known numbers. A value that is
+// value may also be a lower bound of E_q[log f] that is tight for known numbers. A value that is
 // convex in the moments of each term, such as a bound that is maximized over its own parameters,
 // keeps the guarantee that steps over single blocks do not lower the ELBO. CheckFactor tests
 // value and grad. They are called concurrently if Solver.Workers is above 1.
@@ -260,4 +260,19 @@ func (f Factor) Sequences(length ...int) Factor {
 		return f
 	}
 	return f.chain.of(f, append([]int{}, length...))
+}
+
+// Responsibilities returns the probability of each alternative in each row of a MixtureFactor, or of
+// each state at each time of a ChainFactor, under q, a fit of the Graph. It returns nil for other
+// factors, and if f or q does not belong to the Graph.
+func (f Factor) Responsibilities(q *Exp) [][]float64 {
+	if f.err != nil || f.factor == nil {
+		return nil
+	}
+	for _, t := range f.terms {
+		if t.layout != nil && t.layout.Params != q.NumParams() {
+			return nil
+		}
+	}
+	return graph.Responsibilities(f.factor, q.MeanParams(nil))
 }

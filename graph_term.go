@@ -9,7 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/normal"
 )
 
-// Moments holds what a factor knows of a number u: E[u], E[u²] and E[log u] under q. A moment is
+// Moments holds the moments of a number u under q: E[u], E[u²] and E[log u]. A moment is
 // NaN if the family of u does not give it as a function of the mean parameters; see Graph.Block.
 type Moments struct{ Mean, Square, Log float64 }
 
@@ -20,8 +20,8 @@ type Moments struct{ Mean, Square, Log float64 }
 type Term struct {
 	name   string
 	term   graph.Term
-	layout *graphBlocks // of its Graph; nil for known numbers
-	block  *graph.Block // of a Term of Block, Copy or Element; otherwise nil
+	layout *graphBlocks // blocks of its Graph; nil for known numbers
+	block  *graph.Block // block of a Term of Block, Copy or Element; otherwise nil
 	copies []int        // its copies
 	whole  bool         // a Term of Block or Copy, which has all elements of each copy
 	normal bool         // Gaussian under q
@@ -246,8 +246,8 @@ func (t Term) Plus(o Term) Term {
 	return r
 }
 
-// Times returns t·o in each row, of terms that are independent under q. Products of Gamma terms are
-// precisions, too, because their logarithms add up.
+// Times returns t·o in each row, of terms that are independent under q. A product
+// of Gamma terms can be a precision, because the logarithms add up.
 func (t Term) Times(o Term) Term { return combine(t, o, "·", graph.Times) }
 
 // Of returns the distributions of the copies of t under q, a fit of the Graph: a Gaussian or an Exp

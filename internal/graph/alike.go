@@ -29,7 +29,7 @@ func (m *Model) Alike(mu []float64) ([]int, error) {
 		still := false
 		for _, a := range blocks[:i] {
 			still = still || a.Kind == b.Kind && a.Total == b.Total && a.Params == b.Params &&
-				floats.Equal(a.of(mu), b.of(mu)) && floats.EqualApprox(a.of(grad), b.of(grad), 1e-12)
+				floats.Equal(a.part(mu), b.part(mu)) && floats.EqualApprox(a.part(grad), b.part(grad), 1e-12)
 		}
 		for c := 0; still && c < b.Copies; c++ {
 			found[b.Start(c)] = true
@@ -46,8 +46,8 @@ func (m *Model) Alike(mu []float64) ([]int, error) {
 	return starts, nil
 }
 
-// of returns the elements of b in x, a vector like μ.
-func (b *Block) of(x []float64) []float64 { return x[b.Off : b.Off+b.Total] }
+// part returns the elements of b in x, a vector like μ.
+func (b *Block) part(x []float64) []float64 { return x[b.Off : b.Off+b.Total] }
 
 func alike(f Factor, mu []float64, found map[int]bool) {
 	parts := f.Parts()
