@@ -13,10 +13,10 @@ import (
 // NaN if the family of u does not give it as a function of the mean parameters; see Graph.Block.
 type Moments struct{ Mean, Square, Log float64 }
 
-// Term is a number per row that factors depend on: an element of a block, a known number, or an
-// expression of these. A Term of one row stands for every row of a factor. Make it with Graph.Block
-// or Known, and expressions with the methods. Row, shape and family errors are reported by
-// Graph.Objective, so that a model can be written without checks.
+// Term is a number per row: an element of a block, a known number, or an expression of these. A Term of
+// one row stands for every row of a factor. Make it with Graph.Block or Known, and expressions with
+// its methods. A Term is immutable, and Graph.Objective reports its errors, so that a model can be
+// written without checks.
 type Term struct {
 	name   string
 	term   graph.Term
@@ -41,9 +41,9 @@ type graphBlock struct {
 	flat         bool        // the block has no prior; prior holds the starts
 }
 
-// Known returns a Term of known numbers, one per row, or one for all rows. A missing value has no
-// row: leave it out here, and leave it out of the index lists of Copy. Numbers that stand for a
-// precision or rate must be positive. Known does not copy x.
+// Known returns a Term of known numbers, one per row, or one for all rows. A precision or a rate must be
+// positive. If an observation is missing, leave it out of all lists of the factor. Known does not
+// copy x.
 func Known(x ...float64) Term {
 	t := Term{name: "known", term: graph.Known(x), normal: true}
 	if len(x) == 0 {

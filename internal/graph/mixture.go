@@ -2,6 +2,7 @@ package graph
 
 import (
 	"math"
+	"strings"
 
 	"gonum.org/v1/gonum/floats"
 )
@@ -70,7 +71,7 @@ type Mixture struct{ joined }
 
 // NewMixture returns the mixture of parts. weights has K rows, or K rows for each row of the parts.
 func NewMixture(weights Term, name string, parts []Factor) *Mixture {
-	f := &Mixture{joined{"mixture", 1, parts, []Term{weights}, []string{name}}}
+	f := &Mixture{joined{"mixture(" + name + ")", 1, parts, []Term{weights}, []string{name}}}
 	for _, p := range parts {
 		f.rows = max(f.rows, p.Rows())
 	}
@@ -173,7 +174,8 @@ type Chain struct {
 // NewChain returns the factor of sequences of the given lengths. start has K rows, move has K rows
 // for each state, and parts are the factors of the K states.
 func NewChain(start, move Term, names []string, lengths []int, parts []Factor) *Chain {
-	f := &Chain{joined{"chain", len(lengths), parts, []Term{start, move}, names}, []int{0}}
+	name := "chain(" + strings.Join(names, ", ") + ")"
+	f := &Chain{joined{name, len(lengths), parts, []Term{start, move}, names}, []int{0}}
 	n := 0
 	for _, l := range lengths {
 		n += l
