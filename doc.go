@@ -18,7 +18,7 @@
 //	paper            this package
 //	f + h = −ELBO    Objective{F, H, Init}; or GP.Objective, GLM.Objective
 //	λ                Dist.Params, in the Coordinates of the family
-//	f, ∇̂f            Smooth; from a log-likelihood by Expect and an Estimator, or by Conjugate
+//	f, ∇̂f            Smooth; from a log-likelihood by Expect and an Estimator, by Conjugate or Graph
 //	h                Convex; KLTo, NaturalPrior, LaplacePrior, L1, Zero, SumOf
 //	D                Divergence; KL, Euclidean, ReverseKL, SymKL, Bregman, DivergenceFunc; Adaptive
 //	β_k, r           Schedule, Solver.StepSize; r = 1/(1+β)
@@ -55,6 +55,7 @@
 //	a prediction to explain                      GLMPosterior.Explain, MarginalEffects, Summary
 //	your own log-likelihood                      Objective with Expect and LogLik
 //	your own model with local variables          Objective with Conjugate
+//	unknowns of several kinds that interact      Graph: blocks of unknowns and factors
 //	a posterior that is not Gaussian             Objective with NewGamma and others, or a Family
 //	your own divergence                          DivergenceFunc, Solver.Divergence
 //
