@@ -110,7 +110,7 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 		case formula.Log:
 			n.Kind = logTerm
 		case formula.Group:
-			if len(t.Slopes) > 0 {
+			if len(t.Slopes) > 0 || t.Joint {
 				return nil,
 					fmt.Errorf(
 						"pgsvi: %v: slopes of groups are not supported; use (1 | %s) for an "+

@@ -168,7 +168,7 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	for _, term := range f.Terms {
 		feature := term.Columns()
 		if g, ok := term.(formula.Group); ok {
-			feature = g.Slopes
+			feature = slopeColumns(g)
 		}
 		for _, name := range feature {
 			if !slices.Contains(features, name) {
@@ -200,6 +200,14 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 		return nil, nil, nil, t.named(err)
 	}
 	return f, features, r.uses, nil
+}
+
+// slopeColumns returns the columns of the slopes of a group.
+func slopeColumns(g formula.Group) (columns []string) {
+	for _, s := range g.Slopes {
+		columns = append(columns, s.Columns()...)
+	}
+	return columns
 }
 
 // A resolver sorts the declared columns by the uses that a formula has for them.
