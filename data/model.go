@@ -52,9 +52,14 @@ type Model struct {
 // Indicators stay 0 and 1. The prior standard deviation of a weight is in these units. poly has
 // orthogonal polynomials over the rows, and s has its knots at quantiles.
 //
+// A group with Q effects, such as an intercept and a slope, has Q columns per level, side by side,
+// and an empty level for values that training has not seen. Its names are shop=a and shop=a:age.
+// The slope of a number is centered only if it is correlated with an intercept. The slope of an
+// imputed number applies to the mean, and a slope has no columns that are 0 in all rows.
+//
 // The error is an error of formula.Parse, Formula.Check or Table.Encoder. It also wraps ErrParam if
-// a term does not suit its column, such as a smooth curve of a category, if a term has no effect,
-// or if the formula has a slope of a group, which is not supported.
+// a term does not suit its column, such as a smooth curve of a category, or if a term has no effect,
+// such as a slope of a column that does not vary within any level of its group.
 func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	f, err := formula.Parse(text)
 	if err != nil {
@@ -589,6 +594,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	}
 	if o.Prior != nil {
 		return lik, &o, nil
+	}
+	if err := m.design.independent(); err != nil {
+		return nil, nil, err
 	}
 	blocks, index := m.blocks()
 	o.Blocks = nil

@@ -344,15 +344,11 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		if p, ok := learned["sd["+name+"]"]; ok {
 			c.SD, c.Lo, c.Hi = p.Value, p.Lo, p.Hi
 		}
-		i := slices.IndexFunc(m.design.Terms, func(t *term) bool {
-			return t.Kind == groupTerm && strings.Join(t.Columns, "/") == name
-		})
-		if i < 0 {
+		if m.design.describe(&c) {
+			s.Groups = append(s.Groups, c)
+		} else {
 			s.Curves = append(s.Curves, c)
-			continue
 		}
-		c.Name, c.Levels = m.design.Terms[i].Text, len(m.design.Terms[i].Levels)
-		s.Groups = append(s.Groups, c)
 	}
 	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
 		sd := 1. // the zero value of GaussianNoise has variance 1
@@ -364,6 +360,30 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 			s.Residual.Lo, s.Residual.Hi = math.Sqrt(p.Lo), math.Sqrt(p.Hi)
 		}
 	}
+}
+
+// describe sets the name and the number of levels of a component that is named after a block of a
+// group, and scales its standard deviation to units of the table. It reports whether there is such
+// a group.
+func (d *design) describe(c *Component) bool {
+	for _, t := range d.Terms {
+		if t.Kind != groupTerm {
+			continue
+		}
+		effects := t.effects()
+		q := slices.IndexFunc(effects, func(e string) bool { return t.effectBlock(e) == c.Name })
+		if q < 0 {
+			continue
+		}
+		c.Name, c.Levels = t.Text, len(t.Levels)
+		if len(effects) > 1 {
+			c.Name += " " + effects[q]
+		}
+		unit := t.units()[q][q]
+		c.SD, c.Lo, c.Hi = unit*c.SD, unit*c.Lo, unit*c.Hi
+		return true
+	}
+	return false
 }
 
 // String returns a line about the model and the tables of coefficients, curves and variance
