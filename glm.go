@@ -68,6 +68,11 @@ type GLMOptions struct {
 	// which holds in every class, or one per column of each class, class by class. For example, 0,
 	// 0, 1, 1, 2, 2 is one standard deviation for each of three classes.
 	Blocks []int
+	// Groups lists the grouping factors of a mixed model, whose effects are columns of x. PriorSD,
+	// Autoscale, Prior and Blocks do not apply to these columns. Fit learns the covariances of the
+	// effects unless they are fixed. Softmax, streams, NewGLMRows and other covariances than the
+	// full one do not support Groups.
+	Groups []Group
 	// Offset is o_n for each row. Nil means 0. For counts with an exposure it is the logarithm of
 	// the exposure. For a Softmax it has one element per class of each row, row by row.
 	Offset []float64
@@ -110,6 +115,9 @@ func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) erro
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w",
 			o.MaxMemory, ErrParam)
+	}
+	if len(o.Groups) > 0 {
+		return o.groupMemory(rows, n, d)
 	}
 	need := rows + memory.Bytes(site.WeightVectors, 1, d)
 	instead := "renumber or hash the features to fewer columns"
@@ -195,6 +203,9 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 				"%w", i, w, ErrParam)
 		}
 	}
+	if err := g.checkGroups(cols); err != nil {
+		return nil, err
+	}
 	d := cols + design.B2i(g.opt.Intercept)
 	rows := 0.0 // bytes; the rows of a Sparse are shared
 	if _, sparse := x.(*Sparse); !sparse {
@@ -223,6 +234,9 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	g.opt.Offset, g.opt.Weights = nil, nil
 	g.dropWeightless()
 	if err := g.setPrior(); err != nil {
+		return nil, err
+	}
+	if err := g.setGroups(); err != nil {
 		return nil, err
 	}
 	if classes == 1 { // with several classes only differences from the mean over all classes count
@@ -458,6 +472,8 @@ func (o *GLMOptions) family(n, d int) Covariance {
 	switch {
 	case o.Covariance != AutoCovariance:
 		return o.Covariance
+	case len(o.Groups) > 0:
+		return FullCovariance
 	case min(n, d) <= fullLimit:
 		return FullCovariance
 	case d <= lowRankLimit:
@@ -601,8 +617,12 @@ func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 	if len(mean) == len(g.lin.Prior.Mean) {
 		floats.Add(mean, g.lin.Prior.Mean)
 	}
+	prior := &g.lin.Prior
+	if a, ok := cov.(*gauss.Arrow); ok {
+		prior = a.PriorOf(prior)
+	}
 	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms),
-		prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows)}
+		prior: prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows)}
 }
 
 // priorPosterior returns the posterior without data, which is the prior.

@@ -1,0 +1,144 @@
+package site
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// This file holds ArrowAlgebra, the Algebra of mixed models. NewStepper of a GLM with
+// GLMOptions.Groups makes one.
+
+// ArrowAlgebra is the Gaussian over the weights of a linear model whose prior has blocks. It also
+// learns the covariances of these blocks, unless they are fixed.
+type ArrowAlgebra struct {
+	BaseAlgebra
+	mover *arrow
+}
+
+var _ Weighted = (*ArrowAlgebra)(nil)
+
+// plainRows is the number of rows above which steps are not mixed, because a mixture stores several
+// states of all rows.
+const plainRows = 100000
+
+// NewArrowAlgebra returns the algebra of l at its prior.
+func NewArrowAlgebra(l *LinearModel, c term.Crew) (*ArrowAlgebra, error) {
+	a, err := newArrow(l)
+	if err != nil {
+		return nil, err
+	}
+	s := &ArrowAlgebra{mover: a}
+	s.lazy = true
+	s.Batch.profile = a.profile
+	s.Batch.plain = l.X.Rows > plainRows
+	if l.Terms.Noise() == 0 {
+		s.Batch.Outer = min(l.X.Rows, l.X.Cols)
+	}
+	a.use(c)
+	if err := s.begin(l.Terms, a, c); err != nil {
+		return s, err
+	}
+	s.near()
+	return s, nil
+}
+
+// near starts at the sites that l.Near gives, if it is set.
+func (s *ArrowAlgebra) near() {
+	l := s.mover.lin
+	if l.Near == nil {
+		return
+	}
+	gamma, zero, m := make([]float64, s.N), make([]float64, s.N), make([]float64, s.N)
+	for i := range s.N {
+		y, offset, weight, _ := l.Terms.Term(i)
+		m[i], gamma[i] = l.Near(y)
+		m[i] -= offset
+		gamma[i] *= weight
+	}
+	s.StartAt(gamma, zero, m)
+}
+
+// Blocks returns the prior of the effects with the present L, in the order of the model.
+func (s *ArrowAlgebra) Blocks() []gauss.Block {
+	a := s.mover
+	all := make([]gauss.Block, len(a.fac))
+	for k, f := range a.fac {
+		b := f.Block
+		b.L = append([]float64(nil), a.cur.L[k]...)
+		all[f.number] = b
+	}
+	return all
+}
+
+// Learns reports whether s learns the covariance of a block.
+func (s *ArrowAlgebra) Learns() bool { return s.mover.sigma.learns() }
+
+// Weights implements Weighted.
+func (s *ArrowAlgebra) Weights() ([]float64, gauss.Cov, error) {
+	if err := s.Refresh(); err != nil {
+		return nil, nil, err
+	}
+	a := s.mover
+	if !a.moved {
+		a.resume(s.Cur.Gamma)
+		if err := s.Workers.Halt.Err(); err != nil {
+			return nil, nil, err
+		}
+		a.collect(make([]float64, s.N))
+		a.cur.Solve(&a.cur.ArrowMean, a.moveB, a.moveG, a.solveWork)
+	}
+	f, shape := &a.fac[0], *a.shape
+	mean := make([]float64, shape.Cols)
+	for i, j := range shape.Border {
+		mean[j] = a.cur.W[i]
+	}
+	copy(mean[f.First:f.End()], a.cur.U)
+	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(a.cur.L)}
+	for _, x := range [][2]*[]float64{{&c.Sums.A, &a.cur.Sums.A}, {&c.Sums.B, &a.cur.Sums.B},
+		{&c.Sums.D, &a.cur.Sums.D}} {
+		*x[0] = append([]float64(nil), *x[1]...)
+	}
+	c.Factor(s.Workers.Halt)
+	return mean, c, s.Workers.Halt.Err()
+}
+
+// Evaluate implements Algebra. The value of a state contains log p(L), which the ELBO does not. If
+// L is learned, the gap includes the gain that L predicts at the present sites. A gap bound then
+// holds for the present L.
+func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
+	e, err := s.BaseAlgebra.Evaluate(within)
+	a := s.mover
+	if err != nil || !a.sigma.learns() {
+		return e, err
+	}
+	e.Held = true
+	e.ELBO -= a.sigma.logPrior(a.cur.L, nil)
+	if !a.moved || !(e.Gap <= within) {
+		return e, nil
+	}
+	gain, ok := s.gain()
+	if err := s.Workers.Halt.Err(); err != nil {
+		return siteEvaluation{}, err
+	}
+	if e.Gap += gain; !ok {
+		e.Gap = math.Inf(1)
+	}
+	return e, nil
+}
+
+// gain returns by how much L raises log Z + log p(L) at the present sites.
+func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
+	a, t := s.mover, &arrowState{}
+	t.ArrowShape = a.shape
+	t.L = gauss.CloneLists(a.cur.L)
+	b := make([]float64, s.N)
+	for i, x := range s.Cur.A {
+		b[i] = x + s.Cur.Gamma[i]*s.Cur.M[i]
+	}
+	a.sum(t, a.in(a.in1, s.Cur.Gamma), a.in(a.in2, b))
+	from := a.logZ(t, nil)
+	to := a.maximize(t)
+	return max(0, to-from), !math.IsInf(from, -1)
+}
