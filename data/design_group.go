@@ -416,15 +416,23 @@ func (d *design) groups() (all []groupDesign) {
 	return all
 }
 
-// independent returns an error if a group has correlated effects.
-func (d *design) independent() error {
-	for _, g := range d.groups() {
-		if len(g.effects) > 1 && !g.independent {
-			return fmt.Errorf("pgsvi: %s: correlated effects are not supported; write || for "+
-				"independent effects: %w", g.text, pgsvi.ErrParam)
+// correlated returns the first term whose effects of a level are correlated, or "".
+func (d *design) correlated() string {
+	for _, t := range d.Terms {
+		if t.Kind == groupTerm && !t.Independent && t.q > 1 {
+			return t.Text
 		}
 	}
-	return nil
+	return ""
+}
+
+// options returns the groups for package pgsvi.
+func (d *design) options(noPrior bool) (all []pgsvi.Group) {
+	for _, g := range d.groups() {
+		all = append(all, pgsvi.Group{Name: g.name, First: g.first, Levels: len(g.levels) + 1,
+			Effects: g.effects, Independent: g.independent, NoPrior: noPrior})
+	}
+	return all
 }
 
 // units returns groupDesign.units. A feature (x − shift)/scale with weight w is the slope w/scale

@@ -276,15 +276,17 @@ func TestGroupCorrelated(t *testing.T) {
 	t.Parallel()
 	table := tableOf(t, visits(120, 12))
 	for _, c := range []struct{ formula, term string }{
-		{"y ~ day + (day | subject)", "(1 + day | subject)"},
-		{"y ~ (1 | site) + (dose || subject)", "(0 + dose | subject)"},
 		{"dose ~ (day | subject)", "(1 + day | subject)"},
+		{"dose ~ day + (1 | site) + (arm || site)", "(0 + arm | site)"},
 	} {
-		m := mustModel(t, table, c.formula)
-		_, err := m.GLM(nil, nil)
-		if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), c.term+": correlated") {
+		_, err := mustModel(t, table, c.formula).GLM(nil, nil)
+		if !errors.Is(err, pgsvi.ErrParam) ||
+			!strings.Contains(err.Error(), c.term+": Softmax does not support correlated effects") {
 			t.Errorf("%s: %v", c.formula, err)
 		}
+	}
+	if _, err := mustModel(t, table, "dose ~ (day || subject)").GLM(nil, nil); err != nil {
+		t.Error(err)
 	}
 	m := mustModel(t, table, "y ~ day + (0 + day | subject)")
 	if _, err := m.ForGP(nil); !errors.Is(err, pgsvi.ErrParam) ||
@@ -431,9 +433,6 @@ func TestGroupSlopes(t *testing.T) {
 	table := tableOf(t, groupTable(t, "slopes.csv"))
 	for _, want := range fits {
 		m := mustModel(t, table, want.Formula)
-		if m.design.independent() != nil {
-			continue
-		}
 		glm, err := m.GLM(nil, &pgsvi.GLMOptions{PriorSD: 1e3, InterceptSD: 1e4,
 			Learn: &pgsvi.LearnOptions{NoPrior: true}})
 		if err != nil {
@@ -445,13 +444,18 @@ func TestGroupSlopes(t *testing.T) {
 		}
 		s := m.Summary(post)
 		for _, c := range append(s.Groups, s.Residual) {
-			name := strings.NewReplacer("(1 + x || g)", "g", "(1 | g)", "g (Intercept)", "residual",
-				"Residual NA").Replace(c.Name)
-			if !(math.Abs(c.SD-want.SD[name]) <= 2e-3*want.SD[name]) ||
-				!(c.Lo < c.SD && c.SD < c.Hi) {
+			name := strings.NewReplacer("(1 + x || g)", "g", "(1 + x | g)", "g", "(1 | g)",
+				"g (Intercept)", "(1 | h)", "h (Intercept)", "residual", "Residual NA").Replace(c.Name)
+			if !(math.Abs(c.SD-want.SD[name]) <= 2e-3*want.SD[name]) || c.Lo > c.SD || c.SD > c.Hi {
 				t.Errorf("%s: sd of %s is %+v, want %v", want.Formula, name, c, want.SD[name])
 			}
 			delete(want.SD, name)
+			for _, r := range c.Corr {
+				if !(math.Abs(r-want.SD["g corr"]) <= 5e-3) {
+					t.Errorf("%s: correlation %v, want %v", want.Formula, r, want.SD["g corr"])
+				}
+				delete(want.SD, "g corr")
+			}
 		}
 		if len(want.SD) > 0 {
 			t.Errorf("%s: no standard deviations of %v", want.Formula, want.SD)

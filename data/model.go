@@ -595,9 +595,6 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	if o.Prior != nil {
 		return lik, &o, nil
 	}
-	if err := m.design.independent(); err != nil {
-		return nil, nil, err
-	}
 	blocks, index := m.blocks()
 	o.Blocks = nil
 	if len(blocks) > 1 || len(blocks) == 1 && blocks[0] != "" { // a single curve needs no blocks
@@ -608,7 +605,18 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		learn = *o.Learn
 	}
 	o.Learn = &learn
-	if o.Covariance == pgsvi.AutoCovariance {
+	if correlated := m.design.correlated(); correlated != "" {
+		if m.classes() {
+			return nil, nil, fmt.Errorf("pgsvi: %s: Softmax does not support correlated effects; "+
+				"write || for independent effects: %w", correlated, pgsvi.ErrParam)
+		}
+		if o.Groups == nil {
+			o.Groups = m.design.options(learn.NoPrior)
+		}
+		if len(blocks) == 0 { // all columns belong to groups
+			learn.Fixed = append(slices.Clone(learn.Fixed), sdName(0, 1))
+		}
+	} else if o.Covariance == pgsvi.AutoCovariance {
 		o.Covariance = m.covariance()
 	}
 	if o.PriorSD != 0 && len(blocks) > 0 && blocks[0] == "" {
@@ -671,12 +679,22 @@ func sdName(block, blocks int) string {
 }
 
 // blocks returns the names of the blocks of features, with the block of the effects first, and the
-// block of each feature.
+// block of each feature. If a group has correlated effects, groups are no blocks and the blocks of
+// their features have no meaning.
 func (m *Model) blocks() (names []string, index []int) {
-	if slices.Contains(m.design.blocks, "") {
+	all := m.design.blocks
+	if m.design.correlated() != "" {
+		all = slices.Clone(all)
+		for _, t := range m.design.Terms {
+			for j := t.at; t.Kind == groupTerm && j < t.at+t.n; j++ {
+				all[j] = ""
+			}
+		}
+	}
+	if slices.Contains(all, "") {
 		names = append(names, "")
 	}
-	for _, b := range m.design.blocks {
+	for _, b := range all {
 		i := slices.Index(names, b)
 		if i < 0 {
 			i = len(names)

@@ -53,8 +53,12 @@ type Component struct {
 	// Name is the term of the formula.
 	Name string
 	// SD is the standard deviation, and Lo and Hi are the ends of its 95% interval. They equal SD
-	// if it was not learned.
+	// if it was not learned, and are NaN if the interval is not known. The standard deviation of a
+	// slope is per unit of its column, and that of an intercept is at 0, as in lme4.
 	SD, Lo, Hi float64
+	// Corr holds the correlations of an effect of a group with the effects before it. It is nil if
+	// the effects are independent.
+	Corr []float64
 	// Levels is the number of groups, or 0 for a curve.
 	Levels int
 	// EDF is the effective degrees of freedom, the number of weights that the rows determine rather
@@ -350,6 +354,13 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 			s.Curves = append(s.Curves, c)
 		}
 	}
+	if m.design.correlated() != "" {
+		for _, t := range m.design.Terms {
+			if t.Kind == groupTerm {
+				s.Groups = append(s.Groups, t.components(post)...)
+			}
+		}
+	}
 	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
 		sd := 1. // the zero value of GaussianNoise has variance 1
 		if noise.Var > 0 {
@@ -375,15 +386,51 @@ func (d *design) describe(c *Component) bool {
 		if q < 0 {
 			continue
 		}
-		c.Name, c.Levels = t.Text, len(t.Levels)
-		if len(effects) > 1 {
-			c.Name += " " + effects[q]
-		}
+		c.Name, c.Levels = t.component(effects, q), len(t.Levels)
 		unit := t.units()[q][q]
 		c.SD, c.Lo, c.Hi = unit*c.SD, unit*c.Lo, unit*c.Hi
 		return true
 	}
 	return false
+}
+
+// component returns the name of the component of effect q of a group.
+func (t *term) component(effects []string, q int) string {
+	if len(effects) == 1 {
+		return t.Text
+	}
+	return t.Text + " " + effects[q]
+}
+
+// components returns the components of a group of GLMOptions.Groups. The covariance of its effects
+// is the covariance of the effects of the empty level.
+func (t *term) components(post *pgsvi.GLMPosterior) (all []Component) {
+	g := make([]float64, post.Dim())
+	empty := g[t.at+t.n-t.q : t.at+t.n]
+	// sd returns the standard deviation of the effects a/scaleA + b/scaleB of the empty level.
+	sd := func(a []float64, scaleA float64, b []float64, scaleB float64) float64 {
+		for e := range empty {
+			empty[e] = a[e]/scaleA + b[e]/scaleB
+		}
+		if _, sd, err := post.Contrast(g); err == nil {
+			return sd
+		}
+		return math.NaN()
+	}
+	units, effects, none := t.units(), t.effects(), make([]float64, t.q)
+	for e, row := range units {
+		c := Component{Name: t.component(effects, e), Levels: len(t.Levels),
+			SD: sd(row, 1, none, 1), Lo: math.NaN(), Hi: math.NaN()}
+		for k, before := range units[:e] {
+			if t.Independent {
+				break
+			}
+			sum, diff := sd(row, c.SD, before, all[k].SD), sd(row, c.SD, before, -all[k].SD)
+			c.Corr = append(c.Corr, max(-1, min((sum*sum-diff*diff)/4, 1)))
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
 // String returns a line about the model and the tables of coefficients, curves and variance
@@ -452,6 +499,13 @@ func (s *Summary) componentsText() string {
 		if groups {
 			head = append(head, "groups")
 		}
+		fixed, corr := len(head), 0
+		for _, c := range all {
+			corr = max(corr, len(c.Corr))
+		}
+		if head = append(head, make([]string, corr)...); corr > 0 {
+			head[fixed] = "corr"
+		}
 		lines := [][]string{head}
 		for _, c := range all {
 			line := []string{c.Name, short(c.SD), short(c.Lo), short(c.Hi), ""}
@@ -462,6 +516,10 @@ func (s *Summary) componentsText() string {
 				line = append(line, fmt.Sprint(c.Levels))
 			} else if groups {
 				line = append(line, "")
+			}
+			line = append(line, make([]string, corr)...)
+			for k, r := range c.Corr {
+				line[fixed+k] = fmt.Sprintf("%.3f", r)
 			}
 			lines = append(lines, line)
 		}
