@@ -351,6 +351,7 @@ func (a *arrow) Accept() {
 	}
 	a.swap()
 	a.moved = true
+	a.sigma.rate.accept()
 }
 
 // swap exchanges cur and try.
@@ -471,6 +472,7 @@ func (a *arrow) save(c *save.Coder) {
 	for k := range a.fac {
 		c.Floats(len(a.fac[k].L), &a.cur.L[k])
 	}
+	a.sigma.rate.state(c, len(a.sigma.coords))
 	moved := a.moved
 	c.Bool(&moved)
 	if moved {

@@ -128,7 +128,9 @@ func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	return e, nil
 }
 
-// gain returns by how much L raises log Z + log p(L) at the present sites.
+// gain returns by how much L may raise the ELBO. At the present sites, L raises log Z + log p(L) by a
+// gain that a Hessian H predicts. Sites that follow L make the Hessian flatter, (1 − ρ)H, and the
+// distance to the best L longer by a factor of 1/(1 − ρ), so the gain is divided by 1 − ρ.
 func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	a, t := s.mover, &arrowState{}
 	t.ArrowShape = a.shape
@@ -140,5 +142,5 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	a.sum(t, a.in(a.in1, s.Cur.Gamma), a.in(a.in2, b))
 	from := a.logZ(t, nil)
 	to := a.maximize(t)
-	return max(0, to-from), !math.IsInf(from, -1)
+	return max(0, to-from) / a.sigma.rate.of(a, t.L), !math.IsInf(from, -1)
 }

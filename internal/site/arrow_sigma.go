@@ -39,6 +39,7 @@ type sigma struct {
 	kb, wv     []float64   // K_gB_g and K_gB_gP
 	inv        []float64   // the covariance of the border in units of the factors
 	mean       gauss.ArrowMean
+	rate       sigmaRate
 	profiles   int // evaluations of log Z so far
 }
 
@@ -114,6 +115,7 @@ func (a *arrow) profile(gamma, b []float64) {
 	t.L = gauss.CloneLists(a.cur.L)
 	a.sum(t, a.in(a.in1, gamma), a.in(a.in2, b))
 	a.maximize(t)
+	a.sigma.rate.propose(a, t.L)
 	a.pending = true
 }
 
@@ -340,9 +342,11 @@ func (a *arrow) chunked(f func(chunk, lo, hi int)) {
 const (
 	sigmaSteps = 30    // Newton steps of a profile, at most
 	sigmaSmall = 1e-10 // predicted gain, in nats, that ends a profile
-	// A scoring step costs M³ operations, and the next profile continues.
-	scoringSteps = 4
-	scoringSmall = 1e-5
+	// A scoring step with a border of more than scoringBorder columns costs so much that the next
+	// profile continues early.
+	scoringBorder = 300
+	scoringSteps  = 4
+	scoringSmall  = 1e-5
 	// A diagonal element of L below this part of its start is raised to it at first, because 0 is a
 	// saddle. An early bad step may have led there.
 	sigmaKick    = 0.05
@@ -355,20 +359,41 @@ const (
 // maximize moves L of t to the best at the sums of t, and returns log Z + log p(L) there.
 func (a *arrow) maximize(t *arrowState) float64 {
 	s := &a.sigma
+	from, least := gauss.CloneLists(t.L), math.Inf(-1)
+	if s.kick(a, t.L) {
+		t.L, from = from, t.L
+		least = a.logZ(t, nil)
+		t.L, from = from, t.L
+	}
+	z := a.ascend(t)
+	if z < least {
+		t.L, z = from, least
+	}
+	s.positive(a, t.L)
+	return z
+}
+
+// kick raises the diagonals of l that are near 0, and reports whether there are any.
+func (s *sigma) kick(a *arrow, l [][]float64) (raised bool) {
 	for _, c := range s.coords {
-		q := a.fac[c.f].Q
-		at := c.row*q + c.row
+		at := c.row*a.fac[c.f].Q + c.row
 		least := sigmaKick * s.start[c.f][at]
-		if c.row == c.col && math.Abs(t.L[c.f][at]) < least {
-			t.L[c.f][at] = least
+		if c.row == c.col && math.Abs(l[c.f][at]) < least {
+			l[c.f][at], raised = least, true
 		}
 	}
+	return raised
+}
+
+// ascend is maximize from the L of t.
+func (a *arrow) ascend(t *arrowState) float64 {
+	s := &a.sigma
 	z := a.logZ(t, s.grad)
 	if math.IsInf(z, -1) {
 		return z
 	}
 	most, small := sigmaSteps, sigmaSmall
-	if a.shape.Crossed() {
+	if len(a.shape.Border) > scoringBorder && a.shape.Crossed() {
 		most, small = scoringSteps, scoringSmall
 	}
 	for range most {
@@ -382,7 +407,6 @@ func (a *arrow) maximize(t *arrowState) float64 {
 		}
 		z = next
 	}
-	s.positive(a, t.L)
 	return z
 }
 
@@ -441,15 +465,12 @@ func (a *arrow) move1(l, old [][]float64, step []float64, h float64) {
 func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 	s := &a.sigma
 	n := len(s.coords)
-	unit, g, b := make([]float64, n), make([]float64, n), mat.NewSymDense(n, nil)
+	unit, g, b := s.units(a, t.L), make([]float64, n), mat.NewSymDense(n, nil)
 	for i, c := range s.coords {
-		q := a.fac[c.f].Q
-		unit[i] = 1
-		if !a.shape.Crossed() {
-			row := t.L[c.f][c.row*q : (c.row+1)*q]
-			unit[i] = max(floats.Norm(row, 2), 1e-3*s.start[c.f][c.row*q+c.row])
+		if a.shape.Crossed() {
+			unit[i] = 1
 		}
-		g[i] = unit[i] * s.grad[c.f][c.row*q+c.col]
+		g[i] = unit[i] * s.grad[c.f][c.row*a.fac[c.f].Q+c.col]
 	}
 	if a.shape.Crossed() {
 		a.information(t, b)
