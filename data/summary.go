@@ -196,9 +196,13 @@ func (p corner) at(c *column, full bool, shift float64) (row sparseRow) {
 	return row
 }
 
-// addCorner adds the features of products at a corner, times sign, to g.
+// addCorner adds the features of products and logarithms at a corner, times sign, to g. Logarithms
+// are 0.
 func (d *design) addCorner(g []float64, p corner, sign float64) {
 	for _, t := range d.Terms {
+		if t.Kind == logTerm {
+			g[t.at+t.n-1] -= sign * t.Shift / t.Scale
+		}
 		if t.Kind != productTerm {
 			continue
 		}
@@ -226,11 +230,6 @@ func (d *design) addCorner(g []float64, p corner, sign float64) {
 // have their reference levels.
 func (d *design) origin(g []float64) {
 	d.addCorner(g, corner{}, 1)
-	for _, t := range d.Terms {
-		if t.Kind == logTerm {
-			g[t.at+t.n-1] -= t.Shift / t.Scale
-		}
-	}
 }
 
 // scale returns the scale of feature k of a product.
