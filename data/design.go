@@ -499,12 +499,16 @@ func (t *term) multiply(r *entries, cells []cell) error {
 	return nil
 }
 
-// levelOf returns the level of the group of a row, or a column whose value is missing.
+// levelOf returns the level of the group of a row, or a column whose value is missing. A part that
+// contains the sign between parts is quoted, so that different parts are different levels.
 func (t *term) levelOf(cells []cell) (level string, missing *column) {
 	for i, c := range t.cols {
 		l, ok := c.groupLevel(&cells[c.place])
 		if !ok {
 			return "", c
+		}
+		if len(t.cols) > 1 && strings.Contains(l, t.sign()) {
+			l = csvQuote(l)
 		}
 		if i > 0 {
 			level += t.sign()

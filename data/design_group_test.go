@@ -379,6 +379,28 @@ func TestGroupRows(t *testing.T) {
 	}
 }
 
+// TestGroupLevels checks the levels of combinations: columns are sorted one after the other, by value
+// if they are numbers, and parts that contain the sign between parts are quoted.
+func TestGroupLevels(t *testing.T) {
+	t.Parallel()
+	table := tableOf(t, "y,a,b\n1,p/q,r\n2,p,q/r\n3,p,10\n2,p,9\n1,b:c,9\n3,p,q/r\n5,p/q,r\n")
+	for formula, want := range map[string][]string{
+		"y ~ (1 | a/b)": {"b:c/9", "p/10", "p/9", `p/"q/r"`, `"p/q"/r`},
+		"y ~ (1 | a:b)": {`"b:c":9`, "p:10", "p:9", "p:q/r", "p/q:r"},
+		"y ~ (1 | b:a)": {"10:p", `9:"b:c"`, "9:p", "q/r:p", "r:p/q"},
+	} {
+		groups := mustModel(t, table, formula).design.groups()
+		if got := groups[len(groups)-1].levels; !slices.Equal(got, want) {
+			t.Errorf("%s: levels %q, want %q", formula, got, want)
+		}
+	}
+	numbers := tableOf(t, "y,a,b\n1,10,2\n2,9,10\n3,9,2\n4,10,9\n2,9,2\n")
+	groups := mustModel(t, numbers, "y ~ (1 | a:b)").design.groups()
+	if got := fmt.Sprint(groups[0].levels); got != "[9:2 9:10 10:2 10:9]" {
+		t.Errorf("levels %s", got)
+	}
+}
+
 // TestGroupSaved checks that files with damaged groups are errors.
 func TestGroupSaved(t *testing.T) {
 	t.Parallel()
