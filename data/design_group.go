@@ -217,7 +217,7 @@ func (t *term) compileGroup() {
 	t.q = len(t.effects())
 }
 
-// putGroup stores the effects of the level of a row. The level is that of the cells in groups.
+// putGroup stores the effects of the level of a row in r. The cells in groups determine the level.
 func (t *term) putGroup(r *entries, cells, groups []cell) error {
 	l, missing := t.levelOf(groups)
 	if missing != nil {
@@ -395,7 +395,7 @@ func (t *term) imputed() []bool {
 type groupDesign struct {
 	name, text  string   // such as a/b, and the term in a formula
 	first       int      // first feature
-	levels      []string // of training; one level for new values follows
+	levels      []string // levels in training; a level for new values follows
 	effects     []string // "(Intercept)" and the names of the slopes
 	independent bool     // whether the effects of a level are uncorrelated
 	// units has one row per effect in units of the table, as lme4 reports it, and one column per

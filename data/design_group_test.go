@@ -401,6 +401,42 @@ func TestGroupLevels(t *testing.T) {
 	}
 }
 
+// TestGroupRepeated checks that a repeated effect counts once, and which effects share a group.
+func TestGroupRepeated(t *testing.T) {
+	t.Parallel()
+	table := tableOf(t, visits(120, 12))
+	for _, c := range []struct{ terms, want string }{
+		{"(1 | site/arm) + (1 | site) + (1 | arm:site)", "(1 | site) (1 | site/arm)"},
+		{"(day | site/arm) + (day | site)", "(1 + day | site) (1 + day | site/arm)"},
+		{"(1 | site) + (0 + day | site) + (day || site)", "(1 + day || site)"},
+		{"(0 + dose:day | site) + (0 + day:dose | site)", "(0 + dose:day | site)"},
+		{"(day | site) + (0 + log(age) | site)", "(1 + day | site) (0 + log(age) | site)"},
+		{"(0 + log(age) | site) + (1 | arm) + (1 | site)", "(1 + log(age) || site) (1 | arm)"},
+		{"(0 + poly(day, 1) || site) + (0 + dose || site) + (1 | site)",
+			"(1 + poly(day, 1) || site) (0 + dose | site)"},
+		{"(poly(day, 2) || site) + (1 | site:arm)",
+			"(1 | site) (0 + poly(day, 2) | site) (1 | site:arm)"},
+		{"(1 | site/arm) + (0 + day | arm:site)", "(1 | site) (1 + day || site/arm)"},
+		{"(day:age || site) + (0 + dose | site) + (1 | arm)",
+			"(1 + day:age || site) (0 + dose | site) (1 | arm)"},
+	} {
+		m := mustModel(t, table, "y ~ "+c.terms)
+		var texts []string
+		at := 0
+		for _, g := range m.design.groups() {
+			texts = append(texts, g.text)
+			if g.first != at || g.independent != strings.Contains(g.text, "||") {
+				t.Errorf("%s: %+v, want the first column %d", c.terms, g, at)
+			}
+			at += (len(g.levels) + 1) * len(g.effects)
+		}
+		if got := strings.Join(texts, " "); got != c.want || at != len(m.Names) {
+			t.Errorf("%s: groups %s with %d of %d columns, want %s", c.terms, got, at,
+				len(m.Names), c.want)
+		}
+	}
+}
+
 // TestGroupSaved checks that files with damaged groups are errors.
 func TestGroupSaved(t *testing.T) {
 	t.Parallel()

@@ -53,8 +53,9 @@ type Component struct {
 	// Name is the term of the formula.
 	Name string
 	// SD is the standard deviation, and Lo and Hi are the ends of its 95% interval. They equal SD
-	// if it was not learned, and are NaN if the interval is not known. The standard deviation of a
-	// slope is per unit of its column, and that of an intercept is at 0, as in lme4.
+	// if it was not learned, and are NaN if the interval is not known. As in lme4,
+	// the standard deviation of a slope is per unit of its column, and an intercept is the effect
+	// where the columns of the slopes are 0.
 	SD, Lo, Hi float64
 	// Corr holds the correlations of an effect of a group with the effects before it. It is nil if
 	// the effects are independent.
