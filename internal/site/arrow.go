@@ -112,7 +112,6 @@ func newArrow(l *LinearModel) (*arrow, error) {
 	a.sort()
 	a.setPatterns()
 	for _, f := range a.fac {
-		a.shape.Blocks = append(a.shape.Blocks, f.Block)
 		a.cur.L = append(a.cur.L, slices.Clone(f.L))
 	}
 	a.shape.SetPtr()
@@ -133,23 +132,14 @@ func (a *arrow) divide() error {
 			owner[j] = int32(i + 1)
 		}
 	}
-	s := &gauss.ArrowShape{Cols: cols}
-	for j, o := range owner {
-		if o == 0 {
-			place[j] = int32(len(s.Border))
-			s.Border = append(s.Border, j)
-			s.Prec = append(s.Prec, l.Prior.Prec[j])
-		}
-	}
-	s.Common = len(s.Border)
+	s := gauss.NewArrowShape(&l.Prior)
 	a.shape = s
 	d := s.Common
+	for k, j := range s.Border[:d] {
+		place[j] = int32(k)
+	}
 	for i := range a.fac[1:] {
-		f := &a.fac[i+1]
-		f.offset = len(s.Border)
-		for j := f.First; j < f.End(); j++ {
-			s.Border = append(s.Border, j)
-		}
+		a.fac[i+1].offset = s.Offset(i + 1)
 	}
 	if len(s.Border) > MostBorder {
 		return fmt.Errorf("the groups other than %s need %d columns that are solved together with "+
