@@ -175,9 +175,6 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: the GLM has no rows to learn from: %w", ErrEmpty)
 	}
-	if len(g.opt.Groups) > 0 {
-		return nil, fmt.Errorf("pgsvi: Learn does not support GLMOptions.Groups: %w", ErrParam)
-	}
 	if g.opt.Prior != nil {
 		return nil, fmt.Errorf(
 			"pgsvi: GLMOptions.Prior is set; leave it nil to learn prior standard deviations: %w",
@@ -199,6 +196,12 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks,
 		g.opt.Autoscale, variance)
 	blocks := len(l.scale.Spread)
+	for b, columns := range l.scale.Columns() {
+		if columns == 0 {
+			return nil, fmt.Errorf("pgsvi: block %d of GLMOptions.Blocks has only columns of groups; "+
+				"give the blocks of the other columns the numbers from 0 on: %w", b, ErrParam)
+		}
+	}
 	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(learnMatrices, blocks, blocks),
 		fmt.Sprintf("learning %d prior standard deviations", blocks),
 		"use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
@@ -310,6 +313,9 @@ func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	}
 	if g.lin.Terms.K > 1 {
 		return learn.NewClasses(l.scale), nil
+	}
+	if len(g.opt.Groups) > 0 {
+		return learn.NewGroups(l.scale), nil
 	}
 	diagonal := g.covariance() == DiagonalCovariance
 	weights := learn.NewWeights(l.scale, diagonal)

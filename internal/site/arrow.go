@@ -121,6 +121,24 @@ func newArrow(l *LinearModel) (*arrow, error) {
 	return a, nil
 }
 
+// again returns a base of l with the layout of a, for the same rows and groups.
+func (a *arrow) again(l *LinearModel) *arrow {
+	b := &arrow{lin: l, x: a.x, fac: a.fac, perm: a.perm, begin: a.begin, chunks: a.chunks, at: a.at,
+		in1: a.in1, in2: a.in2, out: a.out, inverse: a.inverse, rows: a.rows}
+	shape := *a.shape
+	shape.Prec = make([]float64, shape.Common)
+	for i, j := range shape.Border[:shape.Common] {
+		shape.Prec[i] = l.Prior.Prec[j]
+	}
+	b.shape = &shape
+	b.cur.ArrowShape, b.try.ArrowShape = b.shape, b.shape
+	for k := range b.fac {
+		b.cur.L = append(b.cur.L, slices.Clone(b.fac[k].L))
+	}
+	b.sigma.begin(b)
+	return b
+}
+
 // divide separates the common columns of the rows from the factors.
 func (a *arrow) divide() error {
 	l := a.lin

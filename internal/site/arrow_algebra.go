@@ -26,11 +26,24 @@ const plainRows = 100000
 
 // NewArrowAlgebra returns the algebra of l at its prior.
 func NewArrowAlgebra(l *LinearModel, c term.Crew) (*ArrowAlgebra, error) {
-	a, err := newArrow(l)
-	if err != nil {
-		return nil, err
+	return NewArrowAlgebraIn(nil, l, c)
+}
+
+// NewArrowAlgebraIn is NewArrowAlgebra with the layout of old, which has the same rows and the same
+// groups and must not be used afterward. A nil old is allowed.
+func NewArrowAlgebraIn(old *ArrowAlgebra, l *LinearModel, c term.Crew) (*ArrowAlgebra, error) {
+	s := &ArrowAlgebra{}
+	var a *arrow
+	if old != nil {
+		a = old.mover.again(l)
+		s.takeMemory(&old.BaseAlgebra)
+	} else {
+		var err error
+		if a, err = newArrow(l); err != nil {
+			return nil, err
+		}
 	}
-	s := &ArrowAlgebra{mover: a}
+	s.mover = a
 	s.lazy = true
 	s.Batch.profile = a.profile
 	s.Batch.plain = l.X.Rows > plainRows
@@ -71,6 +84,41 @@ func (s *ArrowAlgebra) Blocks() []gauss.Block {
 		all[f.number] = b
 	}
 	return all
+}
+
+// L returns a copy of the present L of each factor, in the order of the base.
+func (s *ArrowAlgebra) L() [][]float64 { return gauss.CloneLists(s.mover.cur.L) }
+
+// SetL replaces them before the first step.
+func (s *ArrowAlgebra) SetL(l [][]float64) { s.mover.cur.L = gauss.CloneLists(l) }
+
+// Settle takes up to the given number of steps, until the estimated gap is at most slack nats, and
+// returns the gap. It proves nothing.
+func (s *ArrowAlgebra) Settle(slack float64, steps int) (gap float64, err error) {
+	if err := s.Refresh(); err != nil {
+		return 0, err
+	}
+	for range steps {
+		gap = math.Inf(1)
+		if s.Batched {
+			if gap = (*moveProof)(&s.BaseAlgebra).decrement(); gap <= slack && s.Learns() {
+				gain, ok := s.gain()
+				if gap += gain; !ok {
+					gap = math.Inf(1)
+				}
+			}
+		}
+		if gap <= slack {
+			break
+		}
+		if _, err := s.Ascend(); err != nil {
+			return gap, err
+		}
+		if s.Distance == 0 {
+			break
+		}
+	}
+	return gap, s.Workers.Halt.Err()
 }
 
 // Learns reports whether s learns the covariance of a block.
