@@ -552,3 +552,50 @@ func readAnswers(t *testing.T, name string, to any) {
 		t.Fatal(err)
 	}
 }
+
+// TestSpreadIn compares the spread of the logarithm of a standard deviation with differences.
+func TestSpreadIn(t *testing.T) {
+	t.Parallel()
+	a := []float64{1, -0.5, 2}
+	theta := []float64{math.Log(2), math.Log(3), math.Log(0.5), 0.4, -0.3, 0.2} // log sd, atanh corr
+	spread := []float64{0.1, 0.2, 0.3, 0.15, 0.25, 0.05}
+	logSD := func(theta []float64) float64 {
+		sum, at := 0., 3
+		for j := range a {
+			sum += math.Pow(a[j]*math.Exp(theta[j]), 2)
+			for k := range j {
+				sum += 2 * a[j] * a[k] * math.Exp(theta[j]+theta[k]) * math.Tanh(theta[at])
+				at++
+			}
+		}
+		return math.Log(sum) / 2
+	}
+	var g pgsvi.GroupSummary
+	var want float64
+	for i, s := range spread {
+		lo, hi := theta[i]-normal975*s, theta[i]+normal975*s
+		if i < len(a) {
+			g.Effects = append(g.Effects,
+				pgsvi.GroupEffect{SD: math.Exp(theta[i]), Lo: math.Exp(lo), Hi: math.Exp(hi)})
+		} else {
+			g.Corr = append(g.Corr,
+				pgsvi.GroupCorr{Value: math.Tanh(theta[i]), Lo: math.Tanh(lo), Hi: math.Tanh(hi)})
+		}
+		const h = 1e-5
+		above, below := slices.Clone(theta), slices.Clone(theta)
+		above[i] += h
+		below[i] -= h
+		want += math.Pow(s*(logSD(above)-logSD(below))/(2*h), 2)
+	}
+	if got := spreadIn(a, &g); !(math.Abs(got-math.Sqrt(want)) <= 1e-8) {
+		t.Errorf("spread %v, want %v", got, math.Sqrt(want))
+	}
+	if got := spreadIn(a[:2], &g); !math.IsNaN(got) {
+		t.Errorf("spread %v of another group", got)
+	}
+	g.Effects[0].SD, g.Effects[0].Lo = 0, 0 // no variance, and unknown correlations
+	g.Corr[0].Value, g.Corr[1].Value = math.NaN(), math.NaN()
+	if got := spreadIn([]float64{0, 1, 0}, &g); !(math.Abs(got-spread[1]) <= 1e-12) {
+		t.Errorf("spread %v of one effect, want %v", got, spread[1])
+	}
+}
