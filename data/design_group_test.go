@@ -590,12 +590,20 @@ func TestSpreadIn(t *testing.T) {
 	if got := spreadIn(a, &g); !(math.Abs(got-math.Sqrt(want)) <= 1e-8) {
 		t.Errorf("spread %v, want %v", got, math.Sqrt(want))
 	}
-	if got := spreadIn(a[:2], &g); !math.IsNaN(got) {
-		t.Errorf("spread %v of another group", got)
+	ratio := math.Exp(normal975 * math.Sqrt(want))
+	lo, hi := intervalIn(a, &g, 10)
+	if !(math.Abs(lo*ratio-10) <= 1e-6) || !(math.Abs(hi/ratio-10) <= 1e-6) {
+		t.Errorf("interval %v to %v, want 10 times or divided by %v", lo, hi, ratio)
 	}
-	g.Effects[0].SD, g.Effects[0].Lo = 0, 0 // no variance, and unknown correlations
-	g.Corr[0].Value, g.Corr[1].Value = math.NaN(), math.NaN()
-	if got := spreadIn([]float64{0, 1, 0}, &g); !(math.Abs(got-spread[1]) <= 1e-12) {
-		t.Errorf("spread %v of one effect, want %v", got, spread[1])
+	if lo, hi := intervalIn(a[:2], &g, 1); !math.IsNaN(lo) || !math.IsNaN(hi) {
+		t.Errorf("interval %v to %v of another group", lo, hi)
+	}
+	g.Effects[1].Lo = 0
+	if lo, hi := intervalIn(a, &g, 1); !math.IsNaN(lo) || !math.IsNaN(hi) {
+		t.Errorf("interval %v to %v of effects of which one may be 0", lo, hi)
+	}
+	g.Corr[0].Value = math.NaN()
+	if lo, hi := intervalIn([]float64{0, -2, 0}, &g, 6); lo != 0 || hi != 2*g.Effects[1].Hi {
+		t.Errorf("interval %v to %v of one effect with %+v", lo, hi, g.Effects[1])
 	}
 }
