@@ -413,7 +413,7 @@ func (t *term) component(effects []string, q int) string {
 }
 
 // components returns the components of a group of GLMOptions.Groups. The covariance of its effects
-// is the covariance of the effects of the empty level. The intervals are those of own.
+// is the covariance of the effects of the empty level. The intervals come from own.
 func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (all []Component) {
 	g := make([]float64, post.Dim())
 	empty := g[t.at+t.n-t.q : t.at+t.n]
@@ -444,8 +444,8 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 	return all
 }
 
-// intervalIn returns the 95% interval of the standard deviation sd of the combination Σ_j a_j u_j of
-// the effects of a group. Both ends are NaN if the intervals of the group are not known.
+// intervalIn returns the 95% interval of the standard deviation sd of the combination Σ_j a_j u_j
+// of the effects of a group. Both ends are NaN if the intervals of the group are not known.
 func intervalIn(a []float64, group *pgsvi.GroupSummary, sd float64) (lo, hi float64) {
 	if len(group.Effects) != len(a) {
 		return math.NaN(), math.NaN()
