@@ -35,6 +35,7 @@ type GLM struct {
 	variances []float64 // variances of the columns; nil means the columns of lin
 	// offset is o_n as given. The offsets of the terms include the prior mean.
 	offset []float64
+	groups []groupInfo // one for each of GLMOptions.Groups
 }
 
 // GLMOptions holds the options of a GLM. The zero value and a nil pointer mean no intercept, the
@@ -68,6 +69,11 @@ type GLMOptions struct {
 	// which holds in every class, or one per column of each class, class by class. For example, 0,
 	// 0, 1, 1, 2, 2 is one standard deviation for each of three classes.
 	Blocks []int
+	// Groups lists the grouping factors of a mixed model, whose effects are columns of x. PriorSD,
+	// Autoscale, Prior and Blocks do not apply to these columns. Fit learns the covariances of the
+	// effects unless they are fixed. Softmax, streams, NewGLMRows and other covariances than the
+	// full one do not support Groups.
+	Groups []Group
 	// Offset is o_n for each row. Nil means 0. For counts with an exposure it is the logarithm of
 	// the exposure. For a Softmax it has one element per class of each row, row by row.
 	Offset []float64
@@ -111,6 +117,9 @@ func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) erro
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w",
 			o.MaxMemory, ErrParam)
+	}
+	if len(o.Groups) > 0 {
+		return o.groupMemory(rows, n, d)
 	}
 	need := rows + memory.Bytes(site.WeightVectors, 1, d)
 	instead := "renumber or hash the features to fewer columns"
@@ -196,6 +205,9 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 				"%w", i, w, ErrParam)
 		}
 	}
+	if err := g.checkGroups(cols); err != nil {
+		return nil, err
+	}
 	d := cols + design.B2i(g.opt.Intercept)
 	rows := 0.0 // bytes; the rows of a Sparse are shared
 	if _, sparse := x.(*Sparse); !sparse {
@@ -224,6 +236,9 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	g.opt.Offset, g.opt.Weights = nil, nil
 	g.dropWeightless()
 	if err := g.setPrior(); err != nil {
+		return nil, err
+	}
+	if err := g.setGroups(); err != nil {
 		return nil, err
 	}
 	if classes == 1 { // with several classes only differences from the mean over all classes count
@@ -455,6 +470,8 @@ func (o *GLMOptions) family(n, d int) Covariance {
 	switch {
 	case o.Covariance != AutoCovariance:
 		return o.Covariance
+	case len(o.Groups) > 0:
+		return FullCovariance
 	case min(n, d) <= fullLimit:
 		return FullCovariance
 	case d <= lowRankLimit:
@@ -515,8 +532,9 @@ func (g *GLM) farUnits() []string {
 	// mean is at least half of its range.
 	wide, narrow := 0.0, math.Inf(1)
 	lo, hi := g.lin.X.Ranges(every)
+	grouped := g.grouped()
 	for j, x := range lo[:cols] {
-		if r := hi[j] - x; r > 0 {
+		if r := hi[j] - x; r > 0 && !grouped[j] {
 			wide, narrow = max(wide, r), min(narrow, r)
 		}
 	}
@@ -539,7 +557,12 @@ func (g *GLM) farUnits() []string {
 func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 	variance, reach := x.ColumnSpreads(nil)
 	wide, narrow := 0, -1
+	grouped := g.grouped()
 	for j, v := range variance[:cols] {
+		if grouped[j] {
+			variance[j] = 0
+			continue
+		}
 		if v > variance[wide] {
 			wide = j
 		}
@@ -591,6 +614,7 @@ type GLMPosterior struct {
 	// spreadCov is V + AAᵀ if spread is not nil.
 	spreadCov *gauss.Spread
 	filed     bool // Save stores data
+	groups    []groupInfo
 }
 
 // posterior returns the posterior with mean μ0 + mean and covariance cov. It changes mean.
@@ -598,8 +622,13 @@ func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 	if len(mean) == len(g.lin.Prior.Mean) {
 		floats.Add(mean, g.lin.Prior.Mean)
 	}
+	prior := &g.lin.Prior
+	if a, ok := cov.(*gauss.Arrow); ok {
+		prior = a.PriorOf(prior)
+	}
 	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms),
-		prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows)}
+		prior: prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows),
+		groups: g.groups}
 }
 
 // priorPosterior returns the posterior without data, which is the prior.
@@ -616,6 +645,17 @@ func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 		return g.posterior(mean, cov, 0), nil
 	}
 	mean := make([]float64, g.dim())
+	if g.lin.Prior.Blocks() != nil {
+		a, err := site.NewArrowAlgebra(&g.lin, term.Crew{})
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		mean, cov, err := a.Weights()
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		return g.posterior(mean, cov, 0), nil
+	}
 	if g.lin.Prior.Full == nil {
 		v := make(gauss.Diagonal, g.dim())
 		for j, l := range g.lin.Prior.Prec {

@@ -119,7 +119,7 @@ type Evaluation struct {
 	//
 	// In an Iteration, Gap is at least the limit of the geometric series through the last two
 	// changes of the ELBO. In the Result of a run that Stalled, it is at least ELBOErr. It never
-	// exceeds a GapBound, unless the Scope of the bound is OverBlock.
+	// exceeds a GapBound, unless the Scope of the bound is OverBlock or OverQAtGroups.
 	Gap float64
 	// GapBound is a proved bound on the gap, in nats. No q of the family that Scope names has an
 	// ELBO above ELBO + GapBound for this prior, these hyperparameters and these inducing inputs.
@@ -153,10 +153,13 @@ const (
 	OverLargerFamily
 	// OverBlock is one factor of q with the others fixed. All factors together may gain more.
 	OverBlock
+	// OverQAtGroups is all q of the fitted family at the present covariances of the effects of
+	// GLMOptions.Groups. Learning these covariances may gain more, which Gap estimates.
+	OverQAtGroups
 )
 
 var scopeNames = [...]string{"unproved", "over q", "over q and scale", "over a larger family",
-	"over a block"}
+	"over a block", "over q at these covariances of the groups"}
 
 // String returns the scope in words, such as "over q".
 func (s Scope) String() string {

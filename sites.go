@@ -243,13 +243,20 @@ func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error
 	slack := e.ELBOErr + term.ElboSlack*math.Abs(e.ELBO)
 	if e.GapBound != 0 {
 		e.GapBound += slack
-		s.ceiling = min(s.ceiling, e.ELBO+e.GapBound)
+		if !x.Held {
+			s.ceiling = min(s.ceiling, e.ELBO+e.GapBound)
+		}
 	}
 	if bound := max(s.ceiling-e.ELBO, 0) + slack; e.GapBound == 0 || bound < e.GapBound {
 		e.GapBound = bound
 	}
-	if e.Scope = OverQ; s.alg.Wider() {
+	switch {
+	case x.Held:
+		e.Scope = OverQAtGroups
+	case s.alg.Wider():
 		e.Scope = OverLargerFamily
+	default:
+		e.Scope = OverQ
 	}
 	if !s.terms.Concave() {
 		e.GapBound, e.Scope = 0, Unproved
@@ -461,7 +468,12 @@ func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Dive
 	if l.Terms.K > 1 {
 		return newSoftmaxStepper(ctx, l, env, d, o)
 	}
+	groups := l.Prior.Blocks() != nil
 	if !isKL(d) {
+		if groups {
+			return nil, fmt.Errorf("pgsvi: %T does not support GLMOptions.Groups; use KL: %w", d,
+				ErrNoProx)
+		}
 		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance &&
 			l.Prior.Full != nil {
 			return nil, fmt.Errorf("pgsvi: %T does not support a %v covariance with this prior; "+
@@ -490,6 +502,8 @@ func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Dive
 	own.Terms = s.terms
 	s.build = func(c term.Crew) (site.Algebra, error) {
 		switch {
+		case groups:
+			return site.NewArrowAlgebra(&own, c)
 		case o.covariance == LowRankCovariance && !own.Small(o.rank):
 			return site.NewFactoredAlgebra(&own, max(1, o.rank)), nil
 		case o.covariance == DiagonalCovariance:
@@ -688,6 +702,8 @@ func algebraName(a site.Algebra) string {
 		return "contrasts"
 	case *site.SoftmaxGP:
 		return "contrasts of functions"
+	case *site.ArrowAlgebra:
+		return "arrow"
 	}
 	return "factored"
 }

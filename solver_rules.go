@@ -58,7 +58,8 @@ func (c *stall) Converged(it Iteration) Status {
 	case it.Scope == OverQ && it.GapBound <= stalledBound &&
 		min(it.Gap, it.GapBound) <= max(it.Goal, roundingBound):
 		return Converged // only rounding, which no step lowers, keeps the bound above the goal
-	case it.Scope == Unproved && it.Gap <= max(it.Goal, roundingBound):
+	case (it.Scope == Unproved || it.Scope == OverQAtGroups) &&
+		it.Gap <= max(it.Goal, roundingBound):
 		return Converged
 	}
 	return Stalled
@@ -118,7 +119,8 @@ func (c *goalReached) reached(it Iteration) Status {
 	provable := it.Scope == OverQ && !math.IsInf(it.GapBound, 1)
 	switch {
 	case math.IsInf(it.ELBO, 0):
-	case it.Scope != Unproved && it.Scope != OverBlock && it.GapBound <= it.Goal:
+	case it.Scope != Unproved && it.Scope != OverBlock && it.Scope != OverQAtGroups &&
+		it.GapBound <= it.Goal:
 		return Converged
 	case !(it.Gap <= it.Goal):
 	case !provable:

@@ -62,10 +62,21 @@ type term struct {
 	// Levels holds the levels of a group, and Counts their numbers of rows.
 	Levels []string `json:"levels,omitempty"`
 	Counts []int    `json:"counts,omitempty"`
+	// Joint writes a group of several columns as a:b instead of a/b.
+	Joint bool `json:"joint,omitempty"`
+	// NoIntercept leaves out the intercept of each level of a group. Independent makes the effects
+	// of a level independent.
+	NoIntercept bool `json:"no_intercept,omitempty"`
+	Independent bool `json:"independent,omitempty"`
+	// Slopes holds the terms whose effects differ between levels, and Kept their features that the
+	// group has, in ascending order.
+	Slopes *design `json:"slopes,omitempty"`
+	Kept   []int   `json:"kept,omitempty"`
 
 	cols    []*column
 	at, n   int            // first feature, and number of features
 	level   map[string]int // indices of group levels
+	q       int            // number of effects of each level of a group
 	learner *termLearner   // nil after learning
 }
 
@@ -90,49 +101,36 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 	if err := all.check(); err != nil {
 		return nil, err
 	}
-	constant := all.spans(nil)
+	groups := &groupCoder{d, e, category, number}
 	for _, t := range f.Terms {
-		n := &term{Columns: t.Columns(), Text: t.String(), learner: &termLearner{
-			constant: constant, intercept: !f.NoIntercept}}
-		d.Terms = append(d.Terms, n)
-		switch t := t.(type) {
-		case formula.Col, formula.Interact:
-			c := all.find(t.Columns())
-			n.Kind, n.Full, n.learner.center = productTerm, c.full, c.center
-		case formula.Smooth:
-			line := slices.ContainsFunc(f.Terms, func(o formula.Term) bool {
-				return o == formula.Term(formula.Col(t.Column))
-			})
-			n.Kind, n.Line = smoothTerm, !t.Periodic && !line
-			n.Curve = &spline.Curve{K: t.K, Periodic: t.Periodic, Hi: t.Period}
-		case formula.Poly:
-			n.Kind, n.Degree = polyTerm, t.Degree
-		case formula.Log:
-			n.Kind = logTerm
-		case formula.Group:
-			if len(t.Slopes) > 0 {
-				return nil,
-					fmt.Errorf(
-						"pgsvi: %v: slopes of groups are not supported; use (1 | %s) for an "+
-							"intercept of each group: %w",
-						t, strings.Join(t.By, "/"), pgsvi.ErrParam)
+		if g, ok := t.(formula.Group); ok {
+			if err := groups.addGroups(g); err != nil {
+				return nil, err
 			}
-			d.Terms = d.Terms[:len(d.Terms)-1]
-			for i := range t.By {
-				d.addGroup(t.By[:i+1])
-			}
+			continue
 		}
+		d.Terms = append(d.Terms, all.term(t))
 	}
 	return d, d.bind(e)
 }
 
-// addGroup adds an effect of each group, unless the design already has it.
-func (d *design) addGroup(by []string) {
-	g := &term{Kind: groupTerm, Columns: by, Text: formula.Group{By: by}.String(),
-		learner: &termLearner{}}
-	if !slices.ContainsFunc(d.Terms, func(t *term) bool { return t.Text == g.Text }) {
-		d.Terms = append(d.Terms, g)
+// term returns a term of the formula, before it learns.
+func (all *codings) term(t formula.Term) *term {
+	n := &term{Columns: t.Columns(), Text: t.String(), learner: &termLearner{
+		constant: all.spans(nil), intercept: !all.noIntercept}}
+	switch t := t.(type) {
+	case formula.Col, formula.Interact:
+		c := all.find(t.Columns())
+		n.Kind, n.Full, n.learner.center = productTerm, c.full, c.center
+	case formula.Smooth:
+		n.Kind, n.Line = smoothTerm, !t.Periodic && all.find(t.Columns()) == nil
+		n.Curve = &spline.Curve{K: t.K, Periodic: t.Periodic, Hi: t.Period}
+	case formula.Poly:
+		n.Kind, n.Degree = polyTerm, t.Degree
+	case formula.Log:
+		n.Kind = logTerm
 	}
+	return n
 }
 
 // bind finds the columns of the terms.
@@ -152,6 +150,11 @@ func (d *design) bind(e *Encoder) error {
 		}
 		if err := t.suits(); err != nil {
 			return err
+		}
+		if t.Slopes != nil {
+			if err := t.Slopes.bind(e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -183,23 +186,23 @@ func (d *design) compile() {
 	d.names, d.blocks = nil, nil
 	for _, t := range d.Terms {
 		t.at = len(d.names)
-		block := ""
+		var effects []string
 		if t.Kind == groupTerm {
-			block = strings.Join(t.Columns, "/")
-			t.level = make(map[string]int, len(t.Levels))
-			for i, l := range t.Levels {
-				t.level[l] = i
-			}
+			t.compileGroup()
+			effects = t.effects()
 		}
 		names := t.names()
 		t.n = len(names)
 		d.names = append(d.names, names...)
 		for i := range names {
-			b := block
-			if t.Kind == smoothTerm && i >= t.n-t.Curve.Cols() {
-				b = t.Text
+			block := ""
+			switch {
+			case t.Kind == groupTerm:
+				block = t.effectBlock(effects[i%t.q])
+			case t.Kind == smoothTerm && i >= t.n-t.Curve.Cols():
+				block = t.Text
 			}
-			d.blocks = append(d.blocks, b)
+			d.blocks = append(d.blocks, block)
 		}
 	}
 }
@@ -237,11 +240,7 @@ func (t *term) names() (names []string) {
 	case logTerm:
 		names = append(names, t.Text)
 	case groupTerm:
-		by := strings.Join(t.Columns, "/")
-		for _, l := range t.Levels {
-			names = append(names, by+"="+l)
-		}
-		names = append(names, by+"=(new)")
+		names = t.groupNames()
 	}
 	return names
 }
@@ -335,38 +334,27 @@ func (r *entries) note(n string) {
 // row stores the features of a row in r. The cells are in the order of the columns of the encoder.
 func (d *design) row(r *entries, cells []cell) error { return d.rowOf(r, cells, cells) }
 
-// rowOf is like row, with separate cells for the groups.
+// rowOf is like row, with separate cells for the levels of the groups.
 func (d *design) rowOf(r *entries, cells, groups []cell) error {
 	r.reset()
 	for _, t := range d.Terms {
-		from := cells
+		var err error
 		if t.Kind == groupTerm {
-			from = groups
+			err = t.putGroup(r, cells, groups)
+		} else {
+			err = t.put(r, cells)
 		}
-		if err := t.put(r, from); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// put adds the features of a term other than a group.
 func (t *term) put(r *entries, cells []cell) error {
-	switch t.Kind {
-	case productTerm:
+	if t.Kind == productTerm {
 		return t.putProduct(r, cells)
-	case groupTerm:
-		l, missing := t.levelOf(cells)
-		if missing != nil {
-			return missing.absent()
-		}
-		i, ok := t.level[l]
-		if !ok {
-			i = len(t.Levels)
-			r.note(fmt.Sprintf("%s=%q is new, so its effect is as uncertain as its prior",
-				strings.Join(t.Columns, "/"), l))
-		}
-		r.put(t.at+i, 1)
-		return nil
 	}
 	c := t.cols[0]
 	x, ok, err := c.number(&cells[c.place])
@@ -511,20 +499,30 @@ func (t *term) multiply(r *entries, cells []cell) error {
 	return nil
 }
 
-// levelOf returns the level of the group of a row, or a column whose value is missing.
+// levelOf returns the level of the group of a row, or a column whose value is missing. A part that
+// contains the sign between parts is quoted, so that different parts are different levels.
 func (t *term) levelOf(cells []cell) (level string, missing *column) {
 	for i, c := range t.cols {
-		v := &cells[c.place]
-		l := "(missing)"
-		if !c.isGapCell(v) {
-			l = c.text(v)
-		} else if c.Missing != missingLevel {
+		l, ok := c.groupLevel(&cells[c.place])
+		if !ok {
 			return "", c
 		}
+		if len(t.cols) > 1 && strings.Contains(l, t.sign()) {
+			l = csvQuote(l)
+		}
 		if i > 0 {
-			level += "/"
+			level += t.sign()
 		}
 		level += l
 	}
 	return level, nil
+}
+
+// groupLevel returns the level in a cell of a group. ok is false if the value is missing and such
+// rows have no level.
+func (c *column) groupLevel(v *cell) (level string, ok bool) {
+	if !c.isGapCell(v) {
+		return c.text(v), true
+	}
+	return "(missing)", c.Missing == missingLevel
 }

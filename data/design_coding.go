@@ -75,9 +75,12 @@ func newCodings(f *formula.Formula, category, number func(column string) bool) *
 	return all
 }
 
-// find returns the coding of the product of columns.
+// find returns the coding of the product of columns, or nil.
 func (all *codings) find(columns []string) *coding {
 	i := slices.IndexFunc(all.list, func(c *coding) bool { return slices.Equal(c.columns, columns) })
+	if i < 0 {
+		return nil
+	}
 	return all.list[i]
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/spline"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
@@ -24,6 +25,10 @@ type termLearner struct {
 	sum       []float64        // weighted sums of the features of a product
 	weight    float64          // sum of the row weights
 	row       entries
+	group     formula.Group       // effects of a group so far, while the design is made
+	single    bool                // whether a group has independent effects only
+	parts     map[string][]string // values of the columns of each level of a group
+	slopes    groupLearner
 }
 
 // A spread holds the mean and the variance of weighted values, and the first two different values.
@@ -69,6 +74,9 @@ func (s *spread) scale() float64 {
 
 // begin sets the shifts of the numbers of a product before the pass.
 func (t *term) begin() {
+	if t.Kind == groupTerm {
+		t.beginGroup()
+	}
 	if t.Kind != productTerm {
 		return
 	}
@@ -108,7 +116,7 @@ func (t *term) scaled(i int) bool {
 func (t *term) see(cells []cell, w float64) error {
 	switch t.Kind {
 	case groupTerm:
-		return t.seeLevel(cells)
+		return t.seeGroup(cells, w)
 	case productTerm:
 		return t.seeProduct(cells, w)
 	}
@@ -126,22 +134,27 @@ func (t *term) see(cells []cell, w float64) error {
 	return nil
 }
 
-func (t *term) seeLevel(cells []cell) error {
+// seeLevel counts a row of a group and returns the index of its level.
+func (t *term) seeLevel(cells []cell) (int, error) {
 	l, missing := t.levelOf(cells)
 	if missing != nil {
-		return missing.absent()
+		return 0, missing.absent()
 	}
 	if t.level == nil {
-		t.level = map[string]int{}
+		t.level, t.learner.parts = map[string]int{}, map[string][]string{}
 	}
 	i, ok := t.level[l]
 	if !ok {
-		i = len(t.Levels)
+		i, l = len(t.Levels), strings.Clone(l)
 		t.level[l] = i
-		t.Levels, t.Counts = append(t.Levels, strings.Clone(l)), append(t.Counts, 0)
+		t.Levels, t.Counts = append(t.Levels, l), append(t.Counts, 0)
+		for _, c := range t.cols {
+			part, _ := c.groupLevel(&cells[c.place])
+			t.learner.parts[l] = append(t.learner.parts[l], strings.Clone(part))
+		}
 	}
 	t.Counts[i]++
-	return nil
+	return i, nil
 }
 
 // seeProduct adds the row to the means of the features, and to the spread of each set of two or
@@ -218,7 +231,7 @@ func (t *term) finish(raw bool) error {
 	case logTerm:
 		return t.finishLog(l, raw)
 	case groupTerm:
-		t.sortLevels()
+		return t.finishGroup(l, raw)
 	}
 	return nil
 }
@@ -400,13 +413,31 @@ func (t *term) finishPoly(l *termLearner, raw bool) error {
 	return nil
 }
 
-// sortLevels sorts the levels of a group.
-func (t *term) sortLevels() {
+// sortLevels sorts the levels of a group: by the level of the first column, then of the next, as R
+// sorts the levels of interactions. parts holds the levels of the columns for each level.
+func (t *term) sortLevels(parts map[string][]string) {
+	ranks := make([]map[string]int, len(t.cols))
+	for i := range t.cols {
+		ranks[i] = map[string]int{}
+		for _, p := range parts {
+			ranks[i][p[i]] = 0
+		}
+		for rank, l := range sortedKeys(ranks[i]) {
+			ranks[i][l] = rank
+		}
+	}
 	counts := make(map[string]int, len(t.Levels))
 	for i, l := range t.Levels {
 		counts[l] = t.Counts[i]
 	}
-	t.Levels = sortLevels(t.Levels)
+	slices.SortFunc(t.Levels, func(a, b string) int {
+		for i, rank := range ranks {
+			if d := rank[parts[a][i]] - rank[parts[b][i]]; d != 0 {
+				return d
+			}
+		}
+		return 0
+	})
 	for i, l := range t.Levels {
 		t.Counts[i] = counts[l]
 	}
@@ -428,7 +459,7 @@ func (t *term) check() error {
 		case logTerm:
 			ok = t.Scale > 0
 		case groupTerm:
-			ok = len(t.Levels) > 0 && len(t.Levels) == len(t.Counts)
+			ok = t.checkGroup()
 		default:
 			ok = false
 		}
@@ -442,6 +473,16 @@ func (t *term) check() error {
 // checkFeatures returns an error if the number of scales or means of a product from a file differs
 // from its number of features.
 func (t *term) checkFeatures() error {
+	if t.Slopes != nil {
+		if n := len(t.Kept); n == 0 || t.Kept[n-1] >= len(t.Slopes.names) {
+			return fmt.Errorf("pgsvi: the model has a group without its slopes: %w", pgsvi.ErrFile)
+		}
+		for _, s := range t.Slopes.Terms {
+			if err := s.checkFeatures(); err != nil {
+				return err
+			}
+		}
+	}
 	if t.Kind == productTerm && (t.Scales != nil && len(t.Scales) != t.n ||
 		t.Means != nil && len(t.Means) != t.n) {
 		return fmt.Errorf("pgsvi: the model has a term with %d features but %d scales: %w", t.n,

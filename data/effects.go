@@ -37,8 +37,8 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 	e := &pgsvi.Effects{Title: fmt.Sprintf("average effect on %s, per unit of each column", of)}
 	var seen []*column
 	for _, t := range m.design.Terms {
-		for _, c := range t.cols {
-			if t.Kind == groupTerm || slices.Contains(seen, c) {
+		for _, c := range t.featureColumns() {
+			if slices.Contains(seen, c) {
 				continue
 			}
 			seen = append(seen, c)
@@ -52,6 +52,21 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 		}
 	}
 	return e, nil
+}
+
+// featureColumns returns the columns whose values are features. The columns after the bar of a
+// group are not features.
+func (t *term) featureColumns() []*column {
+	if t.Kind != groupTerm {
+		return t.cols
+	}
+	var all []*column
+	if t.Slopes != nil {
+		for _, s := range t.Slopes.Terms {
+			all = append(all, s.cols...)
+		}
+	}
+	return all
 }
 
 // A change of a column, from the cell below to the cell above, has an effect.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
@@ -284,6 +285,9 @@ func (l *learner) finishLevels() string {
 	for _, level := range c.Levels {
 		c.Counts = append(c.Counts, counts[level])
 	}
+	if c.Kind == kindGroup {
+		l.doubtMeasured()
+	}
 	if c.Kind != kindCategory {
 		return ""
 	}
@@ -307,6 +311,26 @@ func (l *learner) finishLevels() string {
 	}
 	l.doubtRare(counts)
 	return ""
+}
+
+// doubtMeasured adds a doubt about groups that look like measurements.
+func (l *learner) doubtMeasured() {
+	c, whole := l.c, true
+	if len(c.Levels) <= fewValues {
+		return
+	}
+	for _, level := range c.Levels {
+		x, _, ok := numberOf(level, c.Sign[0])
+		if !ok {
+			return
+		}
+		whole = whole && x == math.Trunc(x)
+	}
+	if !whole || 2*len(c.Levels) > c.Values {
+		c.Doubts = append(c.Doubts, fmt.Sprintf("%d groups in %d rows, all of them numbers; if "+
+			"they measure something, use s(%s) instead of a group", len(c.Levels), c.Values,
+			formula.Col(c.Name)))
+	}
 }
 
 // reference returns the level that all other levels are compared with. For opposites such as no and

@@ -52,9 +52,14 @@ type Model struct {
 // Indicators stay 0 and 1. The prior standard deviation of a weight is in these units. poly has
 // orthogonal polynomials over the rows, and s has its knots at quantiles.
 //
+// A group with Q effects, such as an intercept and a slope, has Q columns per level, side by side,
+// and an empty level for values that training has not seen. Its names are shop=a and shop=a:age.
+// The slope of a number is centered only if it is correlated with an intercept. The slope of an
+// imputed number applies to the mean, and a slope has no columns that are 0 in all rows.
+//
 // The error is an error of formula.Parse, Formula.Check or Table.Encoder. It also wraps ErrParam if
-// a term does not suit its column, such as a smooth curve of a category, if a term has no effect,
-// or if the formula has a slope of a group, which is not supported.
+// a term does not suit its column, such as a smooth curve of a category, or if a term has no
+// effect, such as a slope of a column that does not vary within any level of its group.
 func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	f, err := formula.Parse(text)
 	if err != nil {
@@ -168,7 +173,7 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	for _, term := range f.Terms {
 		feature := term.Columns()
 		if g, ok := term.(formula.Group); ok {
-			feature = g.Slopes
+			feature = slopeColumns(g)
 		}
 		for _, name := range feature {
 			if !slices.Contains(features, name) {
@@ -200,6 +205,14 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 		return nil, nil, nil, t.named(err)
 	}
 	return f, features, r.uses, nil
+}
+
+// slopeColumns returns the columns of the slopes of a group.
+func slopeColumns(g formula.Group) (columns []string) {
+	for _, s := range g.Slopes {
+		columns = append(columns, s.Columns()...)
+	}
+	return columns
 }
 
 // A resolver sorts the declared columns by the uses that a formula has for them.
@@ -592,7 +605,18 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		learn = *o.Learn
 	}
 	o.Learn = &learn
-	if o.Covariance == pgsvi.AutoCovariance {
+	if correlated := m.design.correlated(); correlated != "" {
+		if m.classes() {
+			return nil, nil, fmt.Errorf("pgsvi: %s: Softmax does not support correlated effects; "+
+				"write || for independent effects: %w", correlated, pgsvi.ErrParam)
+		}
+		if o.Groups == nil {
+			o.Groups = m.design.options(learn.NoPrior)
+		}
+		if len(blocks) == 0 { // all columns belong to groups
+			learn.Fixed = append(slices.Clone(learn.Fixed), sdName(0, 1))
+		}
+	} else if o.Covariance == pgsvi.AutoCovariance {
 		o.Covariance = m.covariance()
 	}
 	if o.PriorSD != 0 && len(blocks) > 0 && blocks[0] == "" {
@@ -655,12 +679,22 @@ func sdName(block, blocks int) string {
 }
 
 // blocks returns the names of the blocks of features, with the block of the effects first, and the
-// block of each feature.
+// block of each feature. If a group has correlated effects, groups are no blocks and the blocks of
+// their features have no meaning.
 func (m *Model) blocks() (names []string, index []int) {
-	if slices.Contains(m.design.blocks, "") {
+	all := m.design.blocks
+	if m.design.correlated() != "" {
+		all = slices.Clone(all)
+		for _, t := range m.design.Terms {
+			for j := t.at; t.Kind == groupTerm && j < t.at+t.n; j++ {
+				all[j] = ""
+			}
+		}
+	}
+	if slices.Contains(all, "") {
 		names = append(names, "")
 	}
-	for _, b := range m.design.blocks {
+	for _, b := range all {
 		i := slices.Index(names, b)
 		if i < 0 {
 			i = len(names)

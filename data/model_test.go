@@ -496,7 +496,6 @@ func TestModelMistakes(t *testing.T) {
 	}{
 		{"bought ~ plann", "did you mean plan?", nil},
 		{"bought ~ plan +", "unexpected end of the formula", nil},
-		{"bought ~ age + (1 + age | shop)", "slopes of groups are not supported", []Column{yes}},
 		{"bought ~ s(plan)", "is a category instead of a number", []Column{yes}},
 		{"bought ~ log(shelf)", "above 0", []Column{yes}},
 		{"bought ~ s(shelf)", "3 different values", []Column{yes}},

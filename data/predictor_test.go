@@ -350,7 +350,7 @@ func TestPredictorUpdate(t *testing.T) {
 // FuzzPredictorHead checks that arbitrary data before the posterior of a Predictor are an error, or
 // predict rows without a panic.
 func FuzzPredictorHead(f *testing.F) {
-	m := mustModel(f, tableOf(f, orders(40, 13)), "bought ~ plan + s(age, k=4) + (1 | shop)", yes)
+	m := mustModel(f, tableOf(f, orders(40, 13)), "bought ~ plan + s(age, k=4) + (age || shop)", yes)
 	_, p := mustFit(f, m, nil)
 	head, err := json.Marshal(saved{p.enc, p.design, p.y.Name, p.trials, "GLMPosterior"})
 	if err != nil {

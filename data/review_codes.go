@@ -110,10 +110,17 @@ func (t *Table) curved(f *formula.Formula, name string) bool {
 	p := t.profiles[t.place[name]]
 	return p.mayBeCodes() && hasWord(name, codeWords) &&
 		slices.ContainsFunc(f.Terms, func(term formula.Term) bool {
-			switch term.(type) {
-			case formula.Smooth, formula.Poly, formula.Log:
-				return slices.Contains(term.Columns(), name)
-			}
-			return false
+			g, _ := term.(formula.Group)
+			return curve(term, name) ||
+				slices.ContainsFunc(g.Slopes, func(s formula.Term) bool { return curve(s, name) })
 		})
+}
+
+// curve reports whether a term is a function of the numbers in a column.
+func curve(term formula.Term, name string) bool {
+	switch term.(type) {
+	case formula.Smooth, formula.Poly, formula.Log:
+		return slices.Contains(term.Columns(), name)
+	}
+	return false
 }

@@ -50,11 +50,19 @@ type Coefficient struct {
 // A Component is a learned standard deviation: of the effects of a grouping factor, of the shape of
 // a smooth curve, or of the residuals.
 type Component struct {
-	// Name is the term of the formula.
+	// Name is the term of the formula, followed by the effect if a group has several effects.
 	Name string
+	// Param is the name of the standard deviation of an effect of a group, such as sd[g] for an
+	// intercept and sd[g:x] for a slope.
+	Param string
 	// SD is the standard deviation, and Lo and Hi are the ends of its 95% interval. They equal SD
-	// if it was not learned.
+	// if it was not learned, and are NaN if the interval is not known. As in lme4,
+	// the standard deviation of a slope is per unit of its column, and an intercept is the effect
+	// where the columns of the slopes are 0.
 	SD, Lo, Hi float64
+	// Corr holds the correlations of an effect of a group with the effects before it. It is nil if
+	// the effects are independent.
+	Corr []float64
 	// Levels is the number of groups, or 0 for a curve.
 	Levels int
 	// EDF is the effective degrees of freedom, the number of weights that the rows determine rather
@@ -192,9 +200,13 @@ func (p corner) at(c *column, full bool, shift float64) (row sparseRow) {
 	return row
 }
 
-// addCorner adds the features of products at a corner, times sign, to g.
+// addCorner adds the features of products and logarithms at a corner, times sign, to g. Logarithms
+// are 0.
 func (d *design) addCorner(g []float64, p corner, sign float64) {
 	for _, t := range d.Terms {
+		if t.Kind == logTerm {
+			g[t.at+t.n-1] -= sign * t.Shift / t.Scale
+		}
 		if t.Kind != productTerm {
 			continue
 		}
@@ -222,11 +234,6 @@ func (d *design) addCorner(g []float64, p corner, sign float64) {
 // have their reference levels.
 func (d *design) origin(g []float64) {
 	d.addCorner(g, corner{}, 1)
-	for _, t := range d.Terms {
-		if t.Kind == logTerm {
-			g[t.at+t.n-1] -= t.Shift / t.Scale
-		}
-	}
 }
 
 // scale returns the scale of feature k of a product.
@@ -344,15 +351,25 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		if p, ok := learned["sd["+name+"]"]; ok {
 			c.SD, c.Lo, c.Hi = p.Value, p.Lo, p.Hi
 		}
-		i := slices.IndexFunc(m.design.Terms, func(t *term) bool {
-			return t.Kind == groupTerm && strings.Join(t.Columns, "/") == name
-		})
-		if i < 0 {
+		if m.design.describe(&c) {
+			s.Groups = append(s.Groups, c)
+		} else {
 			s.Curves = append(s.Curves, c)
-			continue
 		}
-		c.Name, c.Levels = m.design.Terms[i].Text, len(m.design.Terms[i].Levels)
-		s.Groups = append(s.Groups, c)
+	}
+	if m.design.correlated() != "" {
+		groups, i := post.Groups(), 0
+		for _, t := range m.design.Terms {
+			if t.Kind != groupTerm {
+				continue
+			}
+			var own pgsvi.GroupSummary // without intervals if the posterior has other groups
+			if i < len(groups) && groups[i].Name == t.by() && len(groups[i].Effects) == t.q {
+				own = groups[i]
+			}
+			s.Groups = append(s.Groups, t.components(post, &own)...)
+			i++
+		}
 	}
 	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
 		sd := 1. // the zero value of GaussianNoise has variance 1
@@ -364,6 +381,121 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 			s.Residual.Lo, s.Residual.Hi = math.Sqrt(p.Lo), math.Sqrt(p.Hi)
 		}
 	}
+}
+
+// describe sets the name and the number of levels of a component that is named after a block of a
+// group, and scales its standard deviation to units of the table. It reports whether there is such
+// a group.
+func (d *design) describe(c *Component) bool {
+	for _, t := range d.Terms {
+		if t.Kind != groupTerm {
+			continue
+		}
+		effects := t.effects()
+		q := slices.IndexFunc(effects, func(e string) bool { return t.effectBlock(e) == c.Name })
+		if q < 0 {
+			continue
+		}
+		c.Name, c.Param, c.Levels = t.component(effects, q), "sd["+c.Name+"]", len(t.Levels)
+		unit := t.units()[q][q]
+		c.SD, c.Lo, c.Hi = unit*c.SD, unit*c.Lo, unit*c.Hi
+		return true
+	}
+	return false
+}
+
+// component returns the name of the component of effect q of a group.
+func (t *term) component(effects []string, q int) string {
+	if len(effects) == 1 {
+		return t.Text
+	}
+	return t.Text + " " + effects[q]
+}
+
+// components returns the components of a group of GLMOptions.Groups. The covariance of its effects
+// is the covariance of the effects of the empty level. The intervals come from own.
+func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (all []Component) {
+	g := make([]float64, post.Dim())
+	empty := g[t.at+t.n-t.q : t.at+t.n]
+	// sd returns the standard deviation of the effects a/scaleA + b/scaleB of the empty level.
+	sd := func(a []float64, scaleA float64, b []float64, scaleB float64) float64 {
+		for e := range empty {
+			empty[e] = a[e]/scaleA + b[e]/scaleB
+		}
+		if _, sd, err := post.Contrast(g); err == nil {
+			return sd
+		}
+		return math.NaN()
+	}
+	units, effects, none := t.units(), t.effects(), make([]float64, t.q)
+	for e, row := range units {
+		c := Component{Name: t.component(effects, e), Levels: len(t.Levels),
+			Param: "sd[" + t.effectBlock(effects[e]) + "]", SD: sd(row, 1, none, 1)}
+		c.Lo, c.Hi = intervalIn(row, own, c.SD)
+		for k, before := range units[:e] {
+			if t.Independent {
+				break
+			}
+			sum, diff := sd(row, c.SD, before, all[k].SD), sd(row, c.SD, before, -all[k].SD)
+			c.Corr = append(c.Corr, max(-1, min((sum*sum-diff*diff)/4, 1)))
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// intervalIn returns the 95% interval of the standard deviation sd of the combination Σ_j a_j u_j
+// of the effects of a group. Both ends are NaN if the intervals of the group are not known.
+func intervalIn(a []float64, group *pgsvi.GroupSummary, sd float64) (lo, hi float64) {
+	if len(group.Effects) != len(a) {
+		return math.NaN(), math.NaN()
+	}
+	some := func(v float64) bool { return v != 0 }
+	if j := slices.IndexFunc(a, some); j >= 0 && !slices.ContainsFunc(a[j+1:], some) {
+		return math.Abs(a[j]) * group.Effects[j].Lo, math.Abs(a[j]) * group.Effects[j].Hi
+	}
+	spread := spreadIn(a, group)
+	return sd * math.Exp(-normal975*spread), sd * math.Exp(normal975*spread)
+}
+
+// spreadIn returns the standard deviation of log s, where s is the standard deviation of the
+// combination Σ_j a_j u_j of the effects of a group. With the standard deviations s_j and the
+// correlations r_jk, s² = Σ_jk a_j a_k r_jk s_j s_k. The delta method takes log s_j and atanh r_jk
+// as independent. The result is NaN if an interval is not known or begins at 0.
+func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
+	halfWidth := func(lo, hi float64) float64 { return (hi - lo) / (2 * normal975) }
+	total, squares := 0., 0. // s², and the variance of s²
+	slope := make([]float64, len(a))
+	at := 0
+	for j, e := range group.Effects {
+		slope[j] += 2 * a[j] * a[j] * e.SD * e.SD
+		total += a[j] * a[j] * e.SD * e.SD
+		for k := range j {
+			r := group.Corr[at]
+			at++
+			product := 2 * a[j] * a[k] * e.SD * group.Effects[k].SD
+			if product == 0 {
+				continue
+			}
+			total += product * r.Value
+			slope[j] += product * r.Value
+			slope[k] += product * r.Value
+			if r.Lo < r.Hi {
+				d := product * (1 - r.Value*r.Value) * halfWidth(math.Atanh(r.Lo), math.Atanh(r.Hi))
+				squares += d * d
+			}
+		}
+	}
+	for j, e := range group.Effects {
+		if slope[j] != 0 {
+			d := slope[j] * halfWidth(math.Log(e.Lo), math.Log(e.Hi))
+			squares += d * d
+		}
+	}
+	if spread := math.Sqrt(squares) / (2 * total); !math.IsInf(spread, 0) {
+		return spread
+	}
+	return math.NaN()
 }
 
 // String returns a line about the model and the tables of coefficients, curves and variance
@@ -432,6 +564,13 @@ func (s *Summary) componentsText() string {
 		if groups {
 			head = append(head, "groups")
 		}
+		fixed, corr := len(head), 0
+		for _, c := range all {
+			corr = max(corr, len(c.Corr))
+		}
+		if head = append(head, make([]string, corr)...); corr > 0 {
+			head[fixed] = "corr"
+		}
 		lines := [][]string{head}
 		for _, c := range all {
 			line := []string{c.Name, short(c.SD), short(c.Lo), short(c.Hi), ""}
@@ -442,6 +581,10 @@ func (s *Summary) componentsText() string {
 				line = append(line, fmt.Sprint(c.Levels))
 			} else if groups {
 				line = append(line, "")
+			}
+			line = append(line, make([]string, corr)...)
+			for k, r := range c.Corr {
+				line[fixed+k] = fmt.Sprintf("%.3f", r)
 			}
 			lines = append(lines, line)
 		}

@@ -221,3 +221,23 @@ func TestSummaryRatios(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestSummaryLogarithm compares the coefficients of a category without an intercept next to a
+// logarithm with lm(y ~ 0 + f + log(u)) in R. They are the values where the logarithm is 0.
+func TestSummaryLogarithm(t *testing.T) {
+	t.Parallel()
+	m := mustModel(t, tableOf(t, groupTable(t, "table.csv")), "y ~ 0 + f + log(u)")
+	glm, err := m.GLM(nil, &pgsvi.GLMOptions{PriorSD: 1e4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := glm.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{0.02595814, 0.17682929, -0.20393652} {
+		if c := m.Summary(post).Coefficients[i]; !(math.Abs(c.Mean-want) <= 1e-6) {
+			t.Errorf("%s is %v, want %v", c.Name, c.Mean, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package formula
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -89,7 +90,15 @@ func (f *Formula) Check(columns []string) error {
 			fail(c, "%s is the event, which cannot have a second role", quote(c))
 		}
 	}
-	written := map[string]Term{}
+	f.checkTerms(given, fail)
+	return errors.Join(errs...)
+}
+
+// checkTerms calls fail for each mistake in a term. given describes the columns of the outcome,
+// which cannot predict themselves.
+func (f *Formula) checkTerms(given map[string]string,
+	fail func(column, format string, args ...any)) {
+	written, groups := map[string]Term{}, groupEffects{}
 	for _, t := range f.Terms {
 		if err := t.check(); err != nil {
 			fail(append(t.Columns(), "")[0], "%v", err)
@@ -98,13 +107,22 @@ func (f *Formula) Check(columns []string) error {
 		if _, ok := t.(Rest); ok {
 			continue
 		}
+		group, _ := t.(Group)
 		for _, c := range t.Columns() {
 			if of, ok := FactorOf(c); ok {
 				c = of
 			}
-			if as := given[c]; as != "" {
+			as := given[c]
+			switch {
+			case as == "":
+			case slices.Contains(group.By, c):
+				fail(c, "%s is %s, which cannot be a group", quote(c), as)
+			default:
 				fail(c, "%s is %s, which cannot predict itself", quote(c), as)
 			}
+		}
+		if err := groups.add(group); err != nil {
+			fail(group.By[0], "%v", err)
 		}
 		before, ok := written[key(t)]
 		if _, smooth := t.(Smooth); ok && smooth && before.String() != t.String() {
@@ -113,7 +131,6 @@ func (f *Formula) Check(columns []string) error {
 		}
 		written[key(t)] = t
 	}
-	return errors.Join(errs...)
 }
 
 // factorOfAny reports whether c is a factor of one of the columns.
@@ -126,10 +143,14 @@ func factorOfAny(c string, columns []string) bool {
 func key(t Term) string {
 	switch t := t.(type) {
 	case Interact:
-		s := slices.Sorted(slices.Values(t))
-		return join(s, ":")
+		return joinSorted(t)
 	case Smooth:
 		return "s(" + t.Column + ")"
+	case Group:
+		if t.Joint || len(t.By) == 1 {
+			t.By, t.Joint = slices.Sorted(slices.Values(t.By)), true
+		}
+		return t.String()
 	}
 	return t.String()
 }
@@ -198,29 +219,115 @@ func (g Group) check() error {
 			g, join(g.By, "/"))
 	}
 	for i, b := range g.By {
-		if b == "" {
+		switch {
+		case b == "":
 			return errors.New("a group has no name")
-		}
-		if slices.Contains(g.By[:i], b) {
+		case slices.Contains(g.By[:i], b) && g.Joint:
+			return fmt.Errorf("%v combines %s with itself; remove one of them", g, quote(b))
+		case slices.Contains(g.By[:i], b):
 			return fmt.Errorf("%s is nested in itself; remove one of them", quote(b))
 		}
-		if slices.Contains(g.Slopes, b) {
-			return fmt.Errorf("a slope of %s for each %[1]s has no effect, because %[1]s does not "+
-				"vary within a group", quote(b))
-		}
 	}
-	for i, s := range g.Slopes {
-		if s == "" {
-			return errors.New("a column has no name")
+	return g.checkSlopes()
+}
+
+// checkSlopes returns an error if a slope has no effect, or repeats another slope.
+func (g Group) checkSlopes() error {
+	seen := map[string]bool{}
+	for _, s := range g.Slopes {
+		switch s.(type) {
+		case Col, Interact, Cross, Poly, Log:
+		default:
+			return fmt.Errorf("a group has the slope %v; use columns, interactions, poly or log", s)
 		}
-		if slices.Contains(g.Slopes[:i], s) {
-			return fmt.Errorf("the slope of %s occurs twice; remove one of them", quote(s))
+		if err := s.check(); err != nil {
+			return err
+		}
+		for _, c := range s.Columns() {
+			if of, ok := FactorOf(c); ok {
+				c = of
+			}
+			if slices.Contains(g.By, c) {
+				return fmt.Errorf("a slope of %v for each %s has no effect, because %[2]s does "+
+					"not vary within a group", s, quote(c))
+			}
+		}
+		for _, e := range expand(s) {
+			if seen[key(e)] {
+				return fmt.Errorf("the slope of %v occurs twice in %v; remove one of them", e, g)
+			}
+			seen[key(e)] = true
 		}
 	}
 	return nil
 }
 
-// expand returns the effects of a*b and of (1 | a/b) as separate terms, or t itself.
+// parts returns the groups that (1 | a/b) and || are short for. The effects of each part are
+// correlated.
+func (g Group) parts() (all []Group) {
+	for i := range g.By {
+		by := g.By
+		if !g.Joint {
+			by = g.By[:i+1]
+		} else if i > 0 {
+			break
+		}
+		whole := Group{By: by, Joint: true, NoIntercept: g.NoIntercept}
+		for _, s := range g.Slopes {
+			whole.Slopes = append(whole.Slopes, expand(s)...)
+		}
+		if !g.Uncorrelated {
+			all = append(all, whole)
+			continue
+		}
+		if !g.NoIntercept {
+			all = append(all, Group{By: by, Joint: true})
+		}
+		for _, s := range whole.Slopes {
+			all = append(all, Group{By: by, Joint: true, NoIntercept: true, Slopes: []Term{s}})
+		}
+	}
+	return all
+}
+
+// A groupEffects finds groups with the same effects.
+type groupEffects map[string]groupEffect
+
+// A groupEffect is an effect of a group, such as the intercept of g, with the part of a term that
+// has it.
+type groupEffect struct {
+	part string
+	term Group
+}
+
+// add returns an error if g shares an effect with an earlier term. The same part may occur again.
+func (seen groupEffects) add(g Group) error {
+	for _, p := range g.parts() {
+		group, effects := joinSorted(p.By), map[string]string{}
+		if !p.NoIntercept {
+			effects["1"] = "an intercept"
+		}
+		for _, s := range p.Slopes {
+			effects[key(s)] = "a slope of " + s.String()
+		}
+		names := slices.Sorted(maps.Keys(effects))
+		part := strings.Join(names, " + ")
+		for _, e := range names {
+			o, ok := seen[group+" "+e]
+			if ok && o.part != part {
+				return fmt.Errorf("%v and %v both have %s for each %s; remove one of them", o.term,
+					g, effects[e], join(p.By, ":"))
+			}
+			seen[group+" "+e] = groupEffect{part, g}
+		}
+	}
+	return nil
+}
+
+// joinSorted joins columns in alphabetical order.
+func joinSorted(columns []string) string { return join(slices.Sorted(slices.Values(columns)), ":") }
+
+// expand returns the effects of a*b as separate terms, or t itself.
 func expand(t Term) []Term {
 	switch t := t.(type) {
 	case Cross:
@@ -241,17 +348,6 @@ func expand(t Term) []Term {
 					effects = append(effects, some)
 				}
 			}
-		}
-		return effects
-	case Group:
-		if len(t.By) < 2 {
-			return []Term{t}
-		}
-		var effects []Term
-		for i := range t.By {
-			g := t
-			g.By = t.By[:i+1]
-			effects = append(effects, g)
 		}
 		return effects
 	}
@@ -282,6 +378,11 @@ func (f *Formula) Resolve(columns []string) (*Formula, error) {
 	for _, t := range f.Terms {
 		switch t := t.(type) {
 		case Group:
+			var slopes []Term
+			for _, s := range t.Slopes {
+				slopes = append(slopes, expand(s)...)
+			}
+			t.Slopes = slopes
 			add(t)
 			continue
 		case Rest:

@@ -23,13 +23,41 @@
 //	        | "exposure(" column ")"                a rate: its logarithm is added to the predictor
 //	        | "offset(" column ")"                  added to the predictor
 //	        | "weight(" column ")"                  how many times each row counts
-//	        | "(" ("1" | "0" | column) {"+" column} ("|" | "||") column {"/" column} ")"
+//	        | "(" effect {"+" effect} ("|" | "||") column ({"/" column} | {":" column}) ")"
+//	                                                random effects of each level of a group
+//	effect  = "1" | "0" | "-" "1"                   with an intercept of each level or without
+//	        | column | product | poly | log         a slope of each level, written as above
 //	period  = ", periodic" | ", period=" number     joins the ends of the curve
 //
-// The last kind of term has random effects (mixed models, multilevel models): each level of a group
-// has an intercept, slopes or both, and their standard deviations are learned. Two bars leave out
-// the correlations between them. a/b is short for groups of a, and groups of b within a. Package
-// data does not support slopes.
+// # Random effects
+//
+// A term in parentheses has random effects (mixed models, multilevel models). Each level of a group
+// has effects of its own, which are draws from a normal distribution with mean 0. Its standard
+// deviations and correlations are learned. The right column uses the words of lme4 (Bates et al.
+// 2015, Journal of Statistical Software 67(1), table 2).
+//
+//	(1 | g)               random intercept of each level of g
+//	(x | g), (1 + x | g)  correlated random intercept and slope of x
+//	(0 + x | g)           random slope of x without an intercept; also (x - 1 | g), (-1 + x | g)
+//	(x || g)              uncorrelated random intercept and slope: (1 | g) + (0 + x | g)
+//	(1 | a:b)             random intercept of each combination of a and b that has rows
+//	(1 | a/b)             nested groups, b within a: (1 | a) + (1 | a:b)
+//	(x | a/b)             (x | a) + (x | a:b)
+//	(1 | a) + (1 | b)     crossed random effects
+//	(f | g)               for a category f, an intercept and a difference between each level of f
+//	                      and the reference level, all correlated
+//	(0 + f | g)           an effect of each level of f, all correlated
+//	(f || g)              (1 | g) + (0 + f | g): as in lme4, || separates terms and does not
+//	                      separate the levels of a category
+//	(x*z | g)             (1 + x + z + x:z | g)
+//	(log(x) | g), (poly(x, 2) | g), (x:f | g)
+//	                      slopes of a logarithm, of polynomials, of an interaction
+//
+// Differences from lme4: (1 | a:b) and (1 | b:a) are the same term, and a term that occurs twice
+// counts once. Two different terms may not share an effect: (1 + x | g) + (1 | g) is an error. A
+// slope needs a column that varies within the groups, so g cannot be part of a slope of g. The name
+// of a numeric group needs no factor(…). Groups have no smooth curves s(x), no columns computed in
+// the formula such as I(x^2), and no mixture of / and : such as a/b:c.
 //
 // A formula means the same as in R. Main effects and interactions span the functions that
 // model.matrix spans: x:f without f gives each level of f its own slope and the same value at x =
@@ -122,16 +150,20 @@ type Poly struct {
 // Log is the natural logarithm of a column of positive numbers: log(x).
 type Log struct{ Column string }
 
-// Group is a random effect of each level of a group: (1 + x | g).
+// Group has random effects of each level of a group: (1 + x | g).
 type Group struct {
 	// By is the group. Several groups are nested, the outermost first: (1 | a/b) is an effect of
 	// each a and of each b within a.
 	By []string
-	// Slopes holds the columns whose effects differ between levels.
-	Slopes []string
+	// Joint makes the combinations of the levels of By the levels of one group: (1 | a:b).
+	Joint bool
+	// Slopes holds the terms whose effects differ between levels, which are of type Col, Interact,
+	// Cross, Poly or Log.
+	Slopes []Term
 	// NoIntercept leaves out the intercept of each level.
 	NoIntercept bool
-	// Uncorrelated makes the intercept and the slopes of a level independent: (1 + x || g).
+	// Uncorrelated makes the intercept and the slopes of a level independent: (1 + x || g). The
+	// columns of one slope, such as the levels of a category, stay correlated.
 	Uncorrelated bool
 }
 
@@ -195,13 +227,22 @@ func (g Group) String() string {
 	if g.NoIntercept {
 		t = "(0"
 	}
-	if len(g.Slopes) > 0 {
-		t += " + " + join(g.Slopes, " + ")
+	for _, s := range g.Slopes {
+		t += " + " + s.String()
 	}
+	bar := " | "
 	if g.Uncorrelated {
-		t += " |"
+		bar = " || "
 	}
-	return strings.Replace(t+" | ", "| |", "||", 1) + join(g.By, "/") + ")"
+	return t + bar + join(g.By, g.sign()) + ")"
+}
+
+// sign returns the sign between the columns of the group.
+func (g Group) sign() string {
+	if g.Joint {
+		return ":"
+	}
+	return "/"
 }
 
 func (r Rest) String() string {
@@ -242,12 +283,21 @@ func (l Log) Words() string { return "the logarithm of " + quote(l.Column) }
 
 // Words implements Term.
 func (g Group) Words() string {
+	var slopes []string
+	for _, s := range g.Slopes {
+		slopes = append(slopes, s.String())
+	}
 	w := "an intercept"
 	switch {
 	case g.NoIntercept:
-		w = "a slope of " + and(g.Slopes)
+		w = "a slope of " + list(slopes)
+	case len(g.Slopes) > 0 && g.Uncorrelated:
+		w += " and an independent slope of " + list(slopes)
 	case len(g.Slopes) > 0:
-		w += " and a slope of " + and(g.Slopes)
+		w += " and a slope of " + list(slopes)
+	}
+	if g.Joint && len(g.By) > 1 {
+		return w + " for each combination of " + and(g.By)
 	}
 	in := slices.Clone(g.By)
 	slices.Reverse(in)
@@ -270,10 +320,19 @@ func (r Rest) Words() string {
 
 // and returns the columns as a list in a sentence.
 func and(columns []string) string {
-	if n := len(columns); n > 1 {
-		return join(columns[:n-1], ", ") + " and " + quote(columns[n-1])
+	quoted := make([]string, len(columns))
+	for i, c := range columns {
+		quoted[i] = quote(c)
 	}
-	return join(columns, "")
+	return list(quoted)
+}
+
+// list returns texts as a list in a sentence.
+func list(texts []string) string {
+	if n := len(texts); n > 1 {
+		return strings.Join(texts[:n-1], ", ") + " and " + texts[n-1]
+	}
+	return strings.Join(texts, "")
 }
 
 // FactorOf returns the column of a factor, which is x for factor(x). ok is false if name is not a
@@ -308,7 +367,15 @@ func (p Poly) Columns() []string { return []string{p.Column} }
 func (l Log) Columns() []string { return []string{l.Column} }
 
 // Columns implements Term.
-func (g Group) Columns() []string { return append(slices.Clone(g.Slopes), g.By...) }
+func (g Group) Columns() []string { return append(g.features(), g.By...) }
+
+// features returns the columns of the slopes.
+func (g Group) features() (columns []string) {
+	for _, s := range g.Slopes {
+		columns = append(columns, s.Columns()...)
+	}
+	return columns
+}
 
 // Columns implements Term.
 func (r Rest) Columns() []string { return r.Except }

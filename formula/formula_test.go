@@ -32,6 +32,13 @@ var formulas = []struct{ text, words string }{
 	{"y ~ (1 | school/class)",
 		"y by an intercept for each class within each school and each school"},
 	{"y ~ (0 + x || g)", "y by a slope of x for each g"},
+	{"y ~ (1 + x + `a b` || g)", "y by an intercept and an independent slope of x and `a b` for " +
+		"each g"},
+	{"y ~ (1 | a:b:`c d`)", "y by an intercept for each combination of a, b and `c d`"},
+	{"y ~ (1 + x*z + log(u) | a/b)", "y by an intercept and a slope of x*z and log(u) for each b " +
+		"within each a and each a"},
+	{"y ~ (0 + factor(x) + poly(z, 2) + u:v | a:b)", "y by a slope of factor(x), poly(z, 2) and " +
+		"u:v for each combination of a and b"},
 	{"claims ~ age + exposure(years)", "claims by age; in proportion to years"},
 	{"dead / treated ~ dose + weight(w) ",
 		"dead of treated trials by dose; each row counts w times"},
@@ -62,7 +69,9 @@ func TestBuilt(t *testing.T) {
 		Outcome: "died", Trials: "ill", Exposure: "days", Weight: "w", NoIntercept: true,
 		Terms: []Term{
 			Col("a b"), Interact{"a", "b"}, Smooth{"x", 8, true, 24}, Poly{"z", 2}, Log{"u"},
-			Group{By: []string{"g", "h"}, Slopes: []string{"x"}, Uncorrelated: true},
+			Group{By: []string{"g", "h"}, Slopes: []Term{Col("x"), Log{"u"}}, Uncorrelated: true},
+			Group{By: []string{"g", "i"}, Joint: true, NoIntercept: true, Slopes: []Term{
+				Interact{"a", "b"}, Poly{"z", 2}, Cross{"v", "factor(u)"}}},
 			Rest{Except: []string{"id"}},
 		},
 	}
@@ -77,7 +86,8 @@ func TestBuilt(t *testing.T) {
 	if !reflect.DeepEqual(read, built) {
 		t.Errorf("%v is read as %v", built, read)
 	}
-	want := []string{"died", "ill", "days", "w", "a b", "a", "b", "x", "z", "u", "g", "h", "id"}
+	want := []string{"died", "ill", "days", "w", "a b", "a", "b", "x", "z", "u", "g", "h", "v",
+		"factor(u)", "i", "id"}
 	if got := built.Columns(); !slices.Equal(got, want) {
 		t.Errorf("columns %q, want %q", got, want)
 	}
@@ -115,6 +125,32 @@ func TestMistakes(t *testing.T) {
 		{"y ~ (0 | ¦g)", "(0 | g) is empty"},
 		{"y ~ (1 + ¦g | g)", "a slope of g for each g"},
 		{"y ~ (1 | ¦g/g)", "g is nested in itself"},
+		{"y ~ (1 | ¦g:g)", "(1 | g:g) combines g with itself"},
+		{"y ~ (1 + ¦x:g | g)", "a slope of x:g for each g has no effect"},
+		{"y ~ (1 + ¦factor(g) | g)", "a slope of factor(g) for each g has no effect"},
+		{"y ~ (1 + ¦a | a/b)", "a slope of a for each a has no effect"},
+		{"y ~ (1 + ¦b | a:b)", "a slope of b for each b has no effect"},
+		{"y ~ (1 | a/b¦:c)", "unexpected : after /; write each group in a term of its own"},
+		{"y ~ (1 | a:b¦/c)", "unexpected / after :"},
+		{"y ~ (1 | a ¦+ b)", "as in (1 | a) + (1 | b)"},
+		{"y ~ (1 | a¦*b)", "write (1 | a) + (1 | b) + (1 | a:b)"},
+		{"y ~ (1 | ¦factor(g))", "groups are always categories; write (1 | group)"},
+		{"y ~ (¦s(x) | g)", "smooth curves cannot differ between the levels of a group; use a " +
+			"polynomial"},
+		{"y ~ (x + ¦I(x) | g)", "unknown function I in a group; use poly, log or factor"},
+		{"y ~ (¦. | g)", "expected a column of a group"},
+		{"y ~ (x - ¦z | g)", "unexpected z; expected 1, because - leaves out the intercept of a"},
+		{"y ~ (0 + x + ¦1 | g)", "0 leaves out the intercept of a group, but 1 keeps it"},
+		{"y ~ (¦x*z + z | g)", "the slope of z occurs twice in (1 + x*z + z | g)"},
+		{"y ~ (¦a:b + b:a | g)", "the slope of b:a occurs twice"},
+		{"y ~ (1 | ¦y)", "y is the outcome, which cannot be a group"},
+		{"y ~ (x | ¦y)", "y is the outcome, which cannot be a group"},
+		{"y ~ (1 + ¦y | g)", "y is the outcome, which cannot predict itself"},
+		{"y ~ (x | ¦g) + (1 | g)", "(1 + x | g) and (1 | g) both have an intercept for each g"},
+		{"y ~ (x | ¦g) + (x || g)", "both have an intercept for each g"},
+		{"y ~ (x*z | ¦g) + (0 + z:x | g)", "both have a slope of z:x for each g"},
+		{"y ~ (x | a/¦b) + (1 | b:a)", "(1 + x | a/b) and (1 | b:a) both have an intercept for " +
+			"each b:a"},
 		{"y ~ a:b¦*c", "unexpected * after :"},
 		{"y ~ ¦a:a", "a:a multiplies a column by itself; use poly(a, 2)"},
 		{"y ~ s(x)¦*z", "unexpected *; interactions need columns"},
@@ -210,7 +246,12 @@ func TestCheckColumns(t *testing.T) {
 		{Outcome: "y", Terms: []Term{Col("")}},
 		{Outcome: "y", Terms: []Term{Cross{"a"}}},
 		{Outcome: "y", Terms: []Term{Group{}}},
-		{Outcome: "y", Terms: []Term{Group{By: []string{"g"}, Slopes: []string{"a", "a"}}}},
+		{Outcome: "y", Terms: []Term{Group{By: []string{"g"}, Slopes: []Term{Col("a"), Col("a")}}}},
+		{Outcome: "y", Terms: []Term{Group{By: []string{"g"}, Slopes: []Term{Col("")}}}},
+		{Outcome: "y", Terms: []Term{Group{By: []string{"g"},
+			Slopes: []Term{Smooth{Column: "x"}}}}},
+		{Outcome: "y", Terms: []Term{Group{By: []string{"g"},
+			Slopes: []Term{Group{By: []string{"h"}}}}}},
 		{Outcome: "y`", Terms: nil},
 		{Outcome: "y", Trials: "n", Event: "e"},
 	} {
@@ -238,6 +279,11 @@ func TestResolve(t *testing.T) {
 		{"y ~ a*b + a*c", "y ~ a + b + a:b + c + a:c"},
 		{"y ~ a*b*c", "y ~ a + b + c + a:b + a:c + b:c + a:b:c"},
 		{"y ~ (1 + a || b/c)", "y ~ (1 + a || b/c)"},
+		{"y ~ (a*b | c) + (1 | d:w) + (1 | w:d)", "y ~ (1 + a + b + a:b | c) + (1 | d:w)"},
+		{"y ~ (a - 1 | c) + (a || c)", "y ~ (0 + a | c) + (1 + a || c)"},
+		{"y ~ (a - 1 | c) + (1 | c)", "y ~ (0 + a | c) + (1 | c)"},
+		{"y ~ . + (a | b:c)", "y ~ a + d + w + (1 + a | b:c)"},
+		{"y ~ (-1 + a | b/c) + (1 | b) + (1 | b)", "y ~ (0 + a | b/c) + (1 | b)"},
 		{"y ~ 0", "y ~ 0"},
 	} {
 		f, err := Parse(c.text)
@@ -265,6 +311,12 @@ func FuzzParse(f *testing.F) {
 		f.Add(c.text)
 	}
 	f.Add("y ~ a*b*c*d*e*f*g*h*i")
+	for _, text := range []string{"y ~ (x | g)", "y ~ (x-1|a:b)", "y ~ (-1 + x || a/b/c)",
+		"y ~ (x*z*`a b` + log(u) + poly(v,2) + f:x || g) + (1 | g)",
+		"y ~ (1 | a:b) + (1 | b:a) + (0 + x | b:a)", "y ~ (1 || g/h) + (1 | g:h)",
+		"y ~ (0 + factor(x)*f | g) + (f | h)"} {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Parse(text)
 		if err != nil {

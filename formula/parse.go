@@ -298,31 +298,35 @@ func (p *parser) term() {
 	case p.calls() && p.token != factorName:
 		p.function(add)
 	default:
-		at := p.start
-		column := p.operand(", 1, 0, . or a group such as (1 | g)")
-		columns := []string{column}
-		sign := p.token
-		for (sign == "*" || sign == ":") && p.accept(sign) {
-			columns = append(columns, p.operand(" after "+sign))
-			if other := p.token; other != sign && (other == "*" || other == ":") {
-				p.fail("unexpected %s after %s; write the effects one by one, as in a + b + c + "+
-					"a:b",
-					other, sign)
-			}
-		}
-		switch {
-		case len(columns) == 1:
-			add(Col(column))
-		case sign == ":":
-			add(Interact(columns))
-		case len(columns) > maxCross:
-			p.failAt(at, "%d columns with all interactions have %d effects; use at most %d columns",
-				len(columns),
-				1<<len(columns)-1, maxCross)
-		default:
-			add(Cross(columns))
+		add(p.product(", 1, 0, . or a group such as (1 | g)"))
+	}
+}
+
+// product reads a column, a:b or a*b. where describes its place in a message.
+func (p *parser) product(where string) Term {
+	at := p.start
+	column := p.operand(where)
+	columns := []string{column}
+	sign := p.token
+	for (sign == "*" || sign == ":") && p.accept(sign) {
+		columns = append(columns, p.operand(" after "+sign))
+		if other := p.token; other != sign && (other == "*" || other == ":") {
+			p.fail("unexpected %s after %s; write the effects one by one, as in a + b + c + "+
+				"a:b",
+				other, sign)
 		}
 	}
+	switch {
+	case len(columns) == 1:
+		return Col(column)
+	case sign == ":":
+		return Interact(columns)
+	case len(columns) > maxCross:
+		p.failAt(at, "%d columns with all interactions have %d effects; use at most %d columns",
+			len(columns),
+			1<<len(columns)-1, maxCross)
+	}
+	return Cross(columns)
 }
 
 // operand reads a column or factor(column).
@@ -379,9 +383,7 @@ func (p *parser) function(add func(Term)) {
 	case "s":
 		add(p.smooth(argument()))
 	case "poly":
-		c := argument()
-		p.want(",", " and the degree, as in poly(x, 2)")
-		add(Poly{c, p.number(" for the degree")})
+		add(p.poly())
 	case "log":
 		add(Log{argument()})
 	case "exposure":
@@ -394,6 +396,13 @@ func (p *parser) function(add func(Term)) {
 		p.failAt(at, "unknown function %s; %s", name, instead(name))
 	}
 	p.want(")", " to end "+name+"(…")
+}
+
+// poly reads the arguments of poly(x, 2).
+func (p *parser) poly() Poly {
+	c := p.column(" in poly(…)")
+	p.want(",", " and the degree, as in poly(x, 2)")
+	return Poly{c, p.number(" for the degree")}
 }
 
 // smooth reads the arguments after the column in s(x, k=20, periodic) or s(x, period=24).
@@ -428,26 +437,89 @@ func (p *parser) smooth(column string) Smooth {
 func (p *parser) group() Group {
 	p.next()
 	var g Group
-	const hint = " of a group, as in (1 + x | group)"
-	switch {
-	case p.accept("0"):
-		g.NoIntercept = true
-	case p.accept("1"):
-	default:
-		g.Slopes = append(g.Slopes, p.column(hint))
-	}
-	for p.accept("+") {
-		g.Slopes = append(g.Slopes, p.column(hint))
-	}
+	p.effects(&g)
 	switch {
 	case p.accept("||"):
 		g.Uncorrelated = true
 	case !p.accept("|"):
-		p.fail("%s; expected + or |%s", p.found(), hint)
+		p.fail("%s; expected + or |%s", p.found(), inGroup)
 	}
-	for more := true; more; more = p.accept("/") {
-		g.By = append(g.By, p.column(" for the group"))
+	g.By = append(g.By, p.grouping())
+	sign := p.token
+	for (sign == "/" || sign == ":") && p.accept(sign) {
+		g.By = append(g.By, p.grouping())
+	}
+	g.Joint = sign == ":"
+	switch p.token {
+	case "/", ":":
+		p.fail("unexpected %s after %s; write each group in a term of its own, as in (1 | a) + "+
+			"(1 | a:b:c)", p.token, sign)
+	case "+":
+		p.fail("unexpected + in a group; write each group in a term of its own, as in (1 | a) + " +
+			"(1 | b)")
+	case "*":
+		p.fail("unexpected * in a group; write (1 | a) + (1 | b) + (1 | a:b) for the effects of " +
+			"a, b and their combinations")
 	}
 	p.want(")", " after the group")
 	return g
+}
+
+// inGroup ends a message about the effects of a group.
+const inGroup = " of a group, as in (1 + x | group)"
+
+// effects reads the part of a group before the bars.
+func (p *parser) effects(g *Group) {
+	constant := ""
+	for more := true; more; more = p.accept("+") || p.token == "-" {
+		minus := p.accept("-")
+		switch {
+		case minus && p.token != "1":
+			p.fail("%s; expected 1, because - leaves out the intercept of a group", p.found())
+		case p.token == "0" || p.token == "1":
+			own := p.token
+			if minus {
+				own = "0"
+			}
+			if constant != "" && constant != own {
+				p.fail("0 leaves out the intercept of a group, but 1 keeps it; remove one of them")
+			}
+			constant, g.NoIntercept = own, own == "0"
+			p.next()
+		default:
+			g.Slopes = append(g.Slopes, p.slope())
+		}
+	}
+}
+
+// slope reads a term whose effect differs between the levels of a group.
+func (p *parser) slope() (t Term) {
+	name, at := p.token, p.start
+	if !p.calls() || name == factorName {
+		return p.product(inGroup)
+	}
+	p.next()
+	p.next()
+	switch name {
+	case "poly":
+		t = p.poly()
+	case "log":
+		t = Log{p.column(" in log(…)")}
+	case "s":
+		p.failAt(at, "smooth curves cannot differ between the levels of a group; use a "+
+			"polynomial, as in (poly(x, 3) | group)")
+	default:
+		p.failAt(at, "unknown function %s in a group; use poly, log or factor, or add other "+
+			"functions to the table as columns", name)
+	}
+	p.want(")", " to end "+name+"(…")
+	return t
+}
+
+// grouping reads a column of a group.
+func (p *parser) grouping() string {
+	if p.token == factorName && p.calls() {
+		p.fail("groups are always categories; write (1 | group) in place of (1 | factor(group))")
+	}
+	return p.column(" for the group")
 }

@@ -25,6 +25,8 @@ type Prior struct {
 	// Λ0 of the first class.
 	Each []float64
 	Full *Gaussian // Λ0 if it is not diagonal
+
+	blocks []priorBlock // effects of grouping factors; see SetBlock
 }
 
 // UnitPrior returns N(0, I) of d weights.
@@ -52,7 +54,15 @@ func (p *Prior) StateUntil(h *parallel.Halt) (*Gaussian, error) {
 	for j, l := range p.Prec {
 		s.P[j*d+j] = l
 	}
-	ok := s.factorDiagonal()
+	if err := p.addBlocks(s.P); err != nil {
+		return nil, err
+	}
+	ok := false
+	if p.blocks == nil {
+		ok = s.factorDiagonal()
+	} else {
+		ok = s.Factor()
+	}
 	if err := h.Err(); err != nil {
 		return nil, err
 	}
@@ -65,6 +75,12 @@ func (p *Prior) StateUntil(h *parallel.Halt) (*Gaussian, error) {
 // DiagTo stores the diagonal of Λ0 in dst.
 func (p *Prior) DiagTo(dst []float64) {
 	copy(dst, p.Prec)
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		for j := b.First; j < b.End(); j++ {
+			dst[j] = p.At(j)
+		}
+	}
 	if p.Full != nil {
 		for j := range dst {
 			dst[j] = p.Full.P[j*len(dst)+j]
@@ -77,6 +93,9 @@ func (p *Prior) At(j int) float64 {
 	if p.Full != nil {
 		return p.Full.P[j*len(p.Mean)+j]
 	}
+	if b := p.blockOf(j); b != nil {
+		return b.prec[(j-b.First)%b.Q*(b.Q+1)]
+	}
 	return p.Prec[j]
 }
 
@@ -84,6 +103,8 @@ func (p *Prior) At(j int) float64 {
 func (p *Prior) Mul(dst, z []float64, k int) {
 	d := len(p.Mean)
 	switch {
+	case p.blocks != nil:
+		p.mulBlocks(dst, z, k)
 	case p.Full == nil:
 		for j, l := range p.Prec {
 			floats.ScaleTo(dst[j*k:(j+1)*k], l, z[j*k:(j+1)*k])
@@ -108,8 +129,13 @@ func (p *Prior) LogDet() (s float64) {
 	if p.Full != nil {
 		return p.Full.LogDet
 	}
-	for _, l := range p.Prec {
-		s += math.Log(l)
+	for j, l := range p.Prec {
+		if p.blockOf(j) == nil {
+			s += math.Log(l)
+		}
+	}
+	for _, b := range p.blocks {
+		s += float64(b.Levels) * b.logDet
 	}
 	return s
 }
@@ -124,6 +150,9 @@ func (p *Prior) Solve(dst, x []float64) {
 	for j, l := range p.Prec {
 		dst[j] /= l
 	}
+	for i := range p.blocks {
+		p.blocks[i].Solve(dst, x)
+	}
 }
 
 // Residual stores Xᵀu − Λ0w in r, computed with twice the digits. Buf is scratch.
@@ -135,6 +164,13 @@ func (p *Prior) Residual(r dense.Double, w []float64, x *design.Matrix, u dense.
 		r.Clear()
 		x.AddMulTDouble(r, u.Hi, nil, buf)
 		for j, l := range p.Prec {
+			if b := p.blockOf(j); b != nil {
+				i := (j - b.First) % b.Q
+				for k, l := range b.prec[i*b.Q : (i+1)*b.Q] {
+					r.AddAt(j, -l, w[j-i+k])
+				}
+				continue
+			}
 			r.AddAt(j, -l, w[j])
 		}
 	}
@@ -146,6 +182,15 @@ func (p *Prior) Residual(r dense.Double, w []float64, x *design.Matrix, u dense.
 func (p *Prior) Variances(dst []float64, x *design.Matrix) {
 	if p.Full != nil {
 		p.Full.Variances(dst, x, nil, &design.Work{})
+		return
+	}
+	if p.blocks != nil {
+		row, z := make([]float64, x.Cols), make([]float64, x.Cols)
+		for i := range dst {
+			x.Dense1(row, i)
+			p.Solve(z, row)
+			dst[i] = floats.Dot(row, z)
+		}
 		return
 	}
 	v := make([]float64, len(p.Prec))
@@ -160,9 +205,12 @@ func (p *Prior) draw(rng *rand.Rand) []float64 {
 	z := make([]float64, len(p.Mean))
 	for j := range z {
 		z[j] = rng.NormFloat64()
-		if p.Full == nil {
+		if p.Full == nil && p.blockOf(j) == nil {
 			z[j] /= math.Sqrt(p.Prec[j])
 		}
+	}
+	for i := range p.blocks {
+		p.blocks[i].spread(z)
 	}
 	if p.Full != nil {
 		dense.Trsv(blas.Trans, dense.LowerTriangle(p.Full.L, len(z)), dense.Vector(z))
@@ -176,6 +224,8 @@ type SavedPrior struct {
 	Diag save.List[float64] `json:"diagonal,omitempty"`  // diagonal of Λ0, or
 	Each save.List[float64] `json:"classes,omitempty"`   // diagonals of all classes, or
 	Full save.List[float64] `json:"precision,omitempty"` // lower triangle of Λ0, row by row
+
+	Groups []SavedBlock `json:"groups,omitempty"`
 }
 
 // Classes returns the precisions of the weights of K classes, one class after the other.
@@ -191,6 +241,10 @@ func (p *Prior) Save() SavedPrior {
 	s := SavedPrior{Mean: p.Mean, Diag: p.Prec, Each: p.Each}
 	if p.Full != nil {
 		s.Full = dense.PackLower(p.Full.P, len(p.Mean))
+	}
+	if p.blocks != nil {
+		s.Diag = slices.Clone(p.Prec)
+		s.Groups = p.saveBlocks(s.Diag)
 	}
 	return s
 }
@@ -209,7 +263,13 @@ func (s *SavedPrior) Load() (*Prior, error) {
 			return nil, err
 		}
 	}
-	return p, CheckDiagonal(s.Diag, len(s.Mean), "prior precision")
+	if err := CheckDiagonal(s.Diag, len(s.Mean), "prior precision"); err != nil {
+		return nil, err
+	}
+	if len(s.Groups) > 0 {
+		p.Prec = slices.Clone(s.Diag)
+	}
+	return p, p.loadBlocks(s.Groups)
 }
 
 // LoadPrecision returns the Gaussian about 0 with the precision that dense.PackLower packed, and
@@ -250,7 +310,7 @@ func CheckDiagonal(v []float64, d int, name string) error {
 // Equal reports whether p and o have the same bits.
 func (p *Prior) Equal(o *Prior) bool {
 	if p.Full == nil || o.Full == nil {
-		return p.Full == o.Full && slices.Equal(p.Mean, o.Mean) && slices.Equal(p.Prec, o.Prec)
+		return p.Full == o.Full && slices.EqualFunc(p.blocks, o.blocks, sameBlock) && slices.Equal(p.Mean, o.Mean) && slices.Equal(p.Prec, o.Prec)
 	}
 	d := len(p.Mean)
 	return slices.Equal(p.Mean, o.Mean) && slices.Equal(dense.PackLower(p.Full.P, d),

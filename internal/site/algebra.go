@@ -107,7 +107,11 @@ func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool,
 }
 
 // siteEvaluation holds the quality of a q; see Evaluation of the Stepper.
-type siteEvaluation struct{ ELBO, ELBOErr, Gap, GapBound, Goal float64 }
+type siteEvaluation struct {
+	ELBO, ELBOErr, Gap, GapBound, Goal float64
+	// Held means that GapBound is for the present parameters of the prior, which steps move.
+	Held bool
+}
 
 // sitePlan holds the batch size and the Sampler of an algebra. A nil Sampler means every term in
 // every batch.

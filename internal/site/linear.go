@@ -28,6 +28,13 @@ type LinearModel struct {
 	Prior gauss.Prior
 	Names []string // names of the weights
 
+	// Factors tells how the blocks of the prior are learned, in their order. Blocks without an
+	// element here are fixed.
+	Factors []Factor
+	// Near returns where a fit of a model with blocks starts for a response: the linear predictor
+	// and the precision of its site. Nil means the prior.
+	Near func(y float64) (eta, gamma float64)
+
 	MaxMemory int64 // bytes; 0 means the limit of ErrMemory
 }
 
@@ -52,7 +59,7 @@ func (l *LinearModel) Gram() []float64 {
 func (l *LinearModel) GramUntil(h *parallel.Halt) ([]float64, error) {
 	n, d := l.X.Rows, len(l.Names)
 	k := make([]float64, n*n)
-	if l.X.Sparse == nil && l.Prior.Full == nil {
+	if l.X.Sparse == nil && l.Prior.Full == nil && l.Prior.Blocks() == nil {
 		w := make([]float64, d)
 		for j, p := range l.Prior.Prec {
 			w[j] = 1 / p
@@ -118,6 +125,15 @@ func (l *LinearModel) Digest(d *save.Digest) {
 	d.Floats(l.Prior.Prec)
 	if l.Prior.Each != nil {
 		d.Floats(l.Prior.Each)
+	}
+	for i, b := range l.Prior.Blocks() {
+		d.Int(b.First, b.Levels, b.Q)
+		d.Floats(b.L)
+		if i < len(l.Factors) {
+			f := &l.Factors[i]
+			d.Int(design.B2i(f.Learn), design.B2i(f.Independent))
+			d.Floats(f.Scale)
+		}
 	}
 	if w := l.Prior.Full; w != nil {
 		for i := range len(w.Mean) {

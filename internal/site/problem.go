@@ -42,6 +42,10 @@ type Problem struct {
 	Outer       int // number of dimensions of outer steps; 0 means no outer steps
 	Evaluations int
 	tol, loose  float64 // tolerance of expectations of softmax models, and its upper limit
+
+	// profile moves parameters of the mover to their best at the sites that the next Cover is for,
+	// given as changes of γ and coefficients b about the base mean. Nil means no parameters.
+	profile func(gamma, b []float64)
 }
 
 // problemState is a state with its value, and with its sites about the base mean.
@@ -125,6 +129,9 @@ func (p *Problem) cover() (ok bool) {
 	p.Evaluations++
 	s := &p.Try
 	floats.SubTo(p.delta, s.Gamma, p.Base.Gamma)
+	if p.profile != nil {
+		p.profile(p.delta, s.C)
+	}
 	s.LogDet, ok = p.Mover.Cover(s.V, p.delta)
 	return ok
 }

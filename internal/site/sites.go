@@ -36,6 +36,7 @@ type BaseAlgebra struct {
 	Fresh      bool    // M, V and the expectations of Cur belong to its sites
 	Unresolved bool    // rounding hides some variances
 	free       bool    // the last step was one with a given β
+	lazy       bool    // a gap is proved only when the estimated gap is small enough
 
 	Proof    Proof
 	Progress Progress
@@ -477,6 +478,9 @@ func (s *moveProof) prove(within float64) (Proof, error) {
 	c := &s.Cur
 	if _, exact := s.on.(exact); !exact || !s.Terms.Concave() || !c.Certain {
 		return p, nil
+	}
+	if s.lazy && !(s.decrement() <= goals.Of(within, s.N, (*BaseAlgebra)(s).elbo())) {
+		return p, s.Workers.Halt.Err()
 	}
 	n, t := s.N, &s.to
 	dense.ResizeAll(n, &t.gamma, &t.b, &t.a, &t.w)

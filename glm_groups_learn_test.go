@@ -1,0 +1,354 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// truthPath returns the path of a file of independent results, or skips the test.
+func truthPath(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv("PGSVI_DATA")
+	if dir == "" {
+		t.Skip("PGSVI_DATA is not set")
+	}
+	return filepath.Join(dir, "..", "truth", name)
+}
+
+// interceptData reads a table of random intercepts: y, x1, x2, group.
+func interceptData(t *testing.T, name string) (x *Sparse, y []float64, levels int) {
+	t.Helper()
+	f, err := os.Open(truthPath(t, name+".csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]int{}
+	for j, c := range rows[0] {
+		at[c] = j
+	}
+	number := func(row []string, name string) float64 {
+		v, err := strconv.ParseFloat(row[at[name]], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for _, row := range rows[1:] {
+		levels = max(levels, int(number(row, "group"))+1)
+	}
+	x = NewSparse(2 + levels)
+	for _, row := range rows[1:] {
+		x.Append([]int{0, 1, 2 + int(number(row, "group"))},
+			[]float64{number(row, "x1"), number(row, "x2"), 1})
+		y = append(y, number(row, "y"))
+	}
+	return x, y, levels
+}
+
+// TestGroupsIntercepts compares learned standard deviations with independent optima.
+func TestGroupsIntercepts(t *testing.T) {
+	text, err := os.ReadFile(truthPath(t, "random_intercepts.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var truth map[string]struct {
+		Tau, ELBO float64
+		Groups    int
+		Beta      []float64
+	}
+	if err := json.Unmarshal(text, &truth); err != nil {
+		t.Fatal(err)
+	}
+	for name, lik := range map[string]Likelihood{"re_logit20": BernoulliLogit{},
+		"re_poisson200": Poisson{}} {
+		want := truth[name]
+		x, y, levels := interceptData(t, name)
+		if name == "re_logit20" {
+			for i, v := range y {
+				y[i] = 2*v - 1
+				if v == -1 {
+					y[i] = v
+				}
+			}
+		}
+		g, err := NewGLM(x, y, lik, &GLMOptions{PriorSD: 10, InterceptSD: 10, Intercept: true,
+			Groups: []Group{{First: 2, Levels: levels, NoPrior: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, res, err := g.Fit(context.Background(), &Solver{Goal: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tau := post.PriorSD(nil)[2]
+		t.Logf("%s: %d evaluations, passes %v, tau off by %.1e, ELBO by %.1e, gap %.1e ≤ %.1e %v", name,
+			res.K, res.Passes, tau-want.Tau, res.ELBO-want.ELBO, res.Gap, res.GapBound, res.Status)
+		if math.Abs(tau-want.Tau) > 1e-5 || math.Abs(res.ELBO-want.ELBO) > 1e-6 {
+			t.Errorf("%s: standard deviation %v and ELBO %v, want %v and %v", name, tau, res.ELBO,
+				want.Tau, want.ELBO)
+		}
+		if res.K > 6 || res.Status != Converged {
+			t.Errorf("%s: %d evaluations, %v", name, res.K, res.Status)
+		}
+	}
+}
+
+// learnedCase returns a mixed model whose covariances are learned.
+func learnedCase(t *testing.T, lik Likelihood, o mixedOptions) *GLM {
+	t.Helper()
+	c := newMixedCase(t, lik, o, 9)
+	for i := range c.groups {
+		c.groups[i].Fixed, c.groups[i].SD, c.groups[i].Corr = false, nil, nil
+	}
+	g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// crossedSlopes are two crossed groups with slopes.
+var crossedSlopes = mixedOptions{rows: 3000, common: 3, levels: []int{60, 12},
+	sd: [][]float64{{0.5, 0.3}, {0.6, 0.2}}, rho: 0.4}
+
+// TestGroupsWorkers checks that fits have the same bits for any number of workers, and that a saved
+// run continues with the same bits.
+func TestGroupsWorkers(t *testing.T) {
+	for name, o := range map[string]mixedOptions{"crossed": crossedSlopes, "one": {rows: 9000,
+		common: 3, levels: []int{700}, sd: [][]float64{{0.5, 0.3}}}} {
+		g := learnedCase(t, BernoulliLogit{}, o)
+		var first []float64
+		for _, workers := range []int{1, 2, 7} {
+			post, _, err := g.Fit(context.Background(), &Solver{Workers: workers})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bits := append(post.Mean(nil), post.SD(nil)...)
+			if first == nil {
+				first = bits
+			}
+			for j, v := range bits {
+				if v != first[j] {
+					t.Fatalf("%s: number %d is %v with %d workers, and %v with 1", name, j, v, workers,
+						first[j])
+				}
+			}
+		}
+		res, err := (&Solver{MaxIter: 2}).Run(context.Background(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := res.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := (&Solver{}).LoadResult(context.Background(), &file, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err = (&Solver{}).Resume(context.Background(), loaded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, err := g.Posterior(res.Stepper)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, v := range append(post.Mean(nil), post.SD(nil)...) {
+			if v != first[j] {
+				t.Fatalf("%s: number %d is %v after a resumed run, and %v otherwise", name, j, v,
+					first[j])
+			}
+		}
+	}
+}
+
+// TestGroupsBoundary fits models whose best Σ is singular or barely determined.
+func TestGroupsBoundary(t *testing.T) {
+	for name, o := range map[string]mixedOptions{
+		"sd 0":          {rows: 2000, common: 2, levels: []int{201}, sd: [][]float64{{0}}},
+		"slope sd 0":    {rows: 2000, common: 2, levels: []int{101}, sd: [][]float64{{0.8, 0}}},
+		"correlation 1": {rows: 2000, common: 2, levels: []int{101}, sd: [][]float64{{0.8, 0.4}}, rho: 1},
+		"correlation −1": {rows: 2000, common: 2, levels: []int{101}, sd: [][]float64{{0.8, 0.4}},
+			rho: -1},
+		"one level":   {rows: 500, common: 2, levels: []int{1}, sd: [][]float64{{0.8}}},
+		"two levels":  {rows: 500, common: 2, levels: []int{3}, sd: [][]float64{{0.8, 0.4}}},
+		"crossed, 0":  {rows: 2000, common: 2, levels: []int{101, 31}, sd: [][]float64{{0.5}, {0}}},
+		"crossed, 00": {rows: 2000, common: 2, levels: []int{101, 31}, sd: [][]float64{{0}, {0, 0}}},
+	} {
+		for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.5}} {
+			for _, noPrior := range []bool{false, true} {
+				c := newMixedCase(t, lik, o, 9)
+				for i := range c.groups {
+					r := &c.groups[i]
+					r.Fixed, r.SD, r.Corr, r.NoPrior = false, nil, nil, noPrior
+				}
+				g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
+				if err != nil {
+					t.Fatal(err)
+				}
+				post, res, err := g.Fit(context.Background(), nil)
+				if err != nil {
+					t.Errorf("%s, %T: %v", name, lik, err)
+					continue
+				}
+				t.Logf("%s, %T, %t: %d evaluations, gap %.1e, %v %v", name, lik, noPrior, res.K, res.Gap,
+					res.Status, sds(post, c.groups))
+				if res.K > 8 || res.Status != Converged {
+					t.Errorf("%s, %T: %d evaluations, %v, gap %v", name, lik, res.K, res.Status, res.Gap)
+				}
+			}
+		}
+	}
+}
+
+// TestGroupsLikelihoods learns covariances under every likelihood.
+func TestGroupsLikelihoods(t *testing.T) {
+	for name, o := range map[string]mixedOptions{
+		"intercepts": {rows: 600, common: 2, levels: []int{41}, sd: [][]float64{{0.9}}},
+		"slopes": {rows: 900, common: 3, levels: []int{45}, sd: [][]float64{{0.7, 0.4}},
+			rho: -0.5},
+		"crossed": {rows: 900, common: 3, levels: []int{40, 17}, sd: [][]float64{{0.5, 0.3},
+			{0.6, 0.2}}, rho: 0.4},
+		"zero": {rows: 900, common: 3, levels: []int{40, 17}, sd: [][]float64{{0, 0}, {0}}},
+	} {
+		if testing.Short() && (name == "crossed" || name == "intercepts") {
+			continue
+		}
+		for _, lik := range mixedLikelihoods() {
+			most := 8
+			if _, kink := lik.(Laplace); kink {
+				most = 9
+			}
+			for _, noPrior := range []bool{false, true} {
+				c := newMixedCase(t, lik, o, 9)
+				for i := range c.groups {
+					r := &c.groups[i]
+					r.Fixed, r.SD, r.Corr, r.NoPrior = false, nil, nil, noPrior
+				}
+				g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, res, err := g.Fit(context.Background(), nil)
+				if err != nil {
+					t.Errorf("%s, %T: %v", name, lik, err)
+				} else if res.K > most || res.Status != Converged {
+					t.Errorf("%s, %T, without priors %t: %d evaluations, gap %.1e, %v, sds %.3v", name,
+						lik, noPrior, res.K, res.Gap, res.Status, sds(p, c.groups))
+				}
+			}
+		}
+	}
+}
+
+// sds returns the learned standard deviations.
+func sds(p *GLMPosterior, groups []Group) (all []float64) {
+	prior := p.PriorSD(nil)
+	for _, r := range groups {
+		all = append(all, prior[r.First:r.First+r.effects()]...)
+	}
+	return all
+}
+
+// TestGroupsOneRow fits as many levels as rows. One binary response per level says little about the
+// standard deviation, so that fit takes more evaluations than others.
+func TestGroupsOneRow(t *testing.T) {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.5}} {
+		c := newMixedCase(t, lik, mixedOptions{rows: 400, common: 2, levels: []int{30},
+			sd: [][]float64{{0.5}}}, 2)
+		x := NewSparse(2 + 400)
+		for i := range 400 {
+			_, val := c.x.Row(i)
+			x.Append([]int{0, 1, 2 + i}, []float64{val[0], val[1], 1})
+		}
+		g, err := NewGLM(x, c.y, lik, &GLMOptions{Intercept: true,
+			Groups: []Group{{First: 2, Levels: 400}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, res, err := g.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%T: %d evaluations, gap %.1e, %v", lik, res.K, res.Gap, res.Status)
+		most := 8
+		if _, binary := lik.(BernoulliLogit); binary {
+			most = 40
+		}
+		if res.K > most || res.Status != Converged {
+			t.Errorf("%T: %d evaluations, %v", lik, res.K, res.Status)
+		}
+	}
+}
+
+// TestGroupsLearn compares the hyperparameters that Learn finds together with Σ with those of a GLM
+// that learns the standard deviations of the same columns as blocks.
+func TestGroupsLearn(t *testing.T) {
+	for name, lik := range map[string]Likelihood{"gaussian": GaussianNoise{},
+		"negative binomial": NegativeBinomial{}, "student": StudentT{DF: 5},
+		"poisson": Poisson{}} {
+		for crossed, o := range map[bool]mixedOptions{
+			false: {rows: 1500, common: 2, levels: []int{81}, sd: [][]float64{{0.8}}},
+			true:  {rows: 1500, common: 2, levels: []int{61, 21}, sd: [][]float64{{0.6}, {0.5}}},
+		} {
+			c := newMixedCase(t, lik, o, 6)
+			_, cols := c.x.Dims()
+			blocks := make([]int, cols)
+			for i := range c.groups {
+				r := &c.groups[i]
+				r.Fixed, r.SD, r.NoPrior = false, nil, true
+				for j := r.First; j < r.end(); j++ {
+					blocks[j] = 1 + i
+				}
+			}
+			ctx, opt := context.Background(), &LearnOptions{NoPrior: true, Tol: 1e-7}
+			g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, p, got, err := g.Learn(ctx, nil, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Blocks: blocks})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, want, err := b.Learn(ctx, nil, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s, crossed %t: %d evaluations, of blocks %d, ELBO %.6f and %.6f", name, crossed,
+				got.Evaluations, want.Evaluations, got.Fit.ELBO, want.Fit.ELBO)
+			if math.Abs(got.Fit.ELBO-want.Fit.ELBO) > 1e-4 {
+				t.Errorf("%s: ELBO %v, of blocks %v", name, got.Fit.ELBO, want.Fit.ELBO)
+			}
+			near := func(what string, x, y float64) {
+				t.Helper()
+				if !(math.Abs(x-y) <= 2e-3*y) {
+					t.Errorf("%s, crossed %t: %s is %v, of blocks %v", name, crossed, what, x, y)
+				}
+			}
+			for i, sd := range sds(p, c.groups) {
+				near("a standard deviation", sd, want.Params[1+i].Value)
+			}
+			near("PriorSD", got.Params[0].Value, want.Params[0].Value)
+			for k := 1; k < len(got.Params); k++ {
+				near(got.Params[k].Name, got.Params[k].Value, want.Params[len(c.groups)+k].Value)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package gauss
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// This file holds the prior of the effects of grouping factors, which is block diagonal. Prior
+// calls it wherever Λ0 is not diagonal because of a Block.
+
+// priorBlock is a Block with the precision of the effects of a level.
+type priorBlock struct {
+	Block
+	prec     []float64 // Σ⁺, Q×Q: the pseudo-inverse, because Σ may be singular
+	logDet   float64   // log of the product of the eigenvalues of Σ⁺ that are not 0
+	singular bool
+}
+
+// SetBlock makes the weights of b the effects of levels. Their elements of Prec become the inverse
+// variances, which are +Inf for a variance of 0.
+func (p *Prior) SetBlock(b Block) {
+	q := b.Q
+	b.L = slices.Clone(b.L)
+	cov := b.Covariance()
+	x := priorBlock{Block: b, prec: make([]float64, q*q)}
+	sd := make([]float64, q)
+	for i := range sd {
+		if sd[i] = math.Sqrt(cov[i*q+i]); sd[i] == 0 {
+			x.singular = true
+			sd[i] = 1
+		}
+	}
+	corr := mat.NewSymDense(q, nil) // in units of the sds, so that they do not affect the rank
+	for i := range q {
+		for j := range i + 1 {
+			corr.SetSym(i, j, cov[i*q+j]/(sd[i]*sd[j]))
+		}
+	}
+	var e mat.EigenSym
+	var v mat.Dense
+	if e.Factorize(corr, true) {
+		e.VectorsTo(&v)
+	}
+	for k, value := range e.Values(nil) {
+		if !(value > singular) {
+			x.singular = true
+			continue
+		}
+		x.logDet -= math.Log(value)
+		for i := range q {
+			for j := range q {
+				x.prec[i*q+j] += v.At(i, k) * v.At(j, k) / (value * sd[i] * sd[j])
+			}
+		}
+	}
+	for i, s := range sd {
+		if cov[i*q+i] > 0 {
+			x.logDet -= 2 * math.Log(s)
+		}
+	}
+	for j := range b.Levels * q {
+		p.Prec[b.First+j] = 1 / cov[j%q*(q+1)]
+	}
+	for i := range p.blocks {
+		if p.blocks[i].First == b.First {
+			p.blocks[i] = x
+			return
+		}
+	}
+	p.blocks = append(p.blocks, x)
+}
+
+// Blocks returns the blocks of p, whose L the caller must not change.
+func (p *Prior) Blocks() []Block {
+	var all []Block
+	for _, b := range p.blocks {
+		all = append(all, b.Block)
+	}
+	return all
+}
+
+// WithBlocks returns a copy of p that SetBlock can change.
+func (p *Prior) WithBlocks() Prior {
+	c := *p
+	c.Prec, c.blocks = slices.Clone(p.Prec), slices.Clone(p.blocks)
+	return c
+}
+
+// Grouped reports whether weight j is an effect of a grouping factor.
+func (p *Prior) Grouped(j int) bool { return p.blockOf(j) != nil }
+
+// blockOf returns the block of weight j, or nil.
+func (p *Prior) blockOf(j int) *priorBlock {
+	for i := range p.blocks {
+		if b := &p.blocks[i]; b.First <= j && j < b.End() {
+			return b
+		}
+	}
+	return nil
+}
+
+// mul stores Λ0x of the weights of b in dst.
+func (b *priorBlock) mul(dst, x []float64) {
+	for at := b.First; at < b.End(); at += b.Q {
+		for i := range b.Q {
+			dst[at+i] = floats.Dot(b.prec[i*b.Q:(i+1)*b.Q], x[at:at+b.Q])
+		}
+	}
+}
+
+// spread replaces draws of N(0, I) in z by draws of the prior.
+func (b *priorBlock) spread(z []float64) {
+	for at := b.First; at < b.End(); at += b.Q {
+		for i := b.Q - 1; i >= 0; i-- {
+			z[at+i] = floats.Dot(b.L[i*b.Q:i*b.Q+i+1], z[at:at+i+1])
+		}
+	}
+}
+
+// addBlocks sets the blocks of the lower triangle of the precision a, D×D. The error wraps
+// sentinel.ErrNotPosDef if a block has no precision.
+func (p *Prior) addBlocks(a []float64) error {
+	d := len(p.Mean)
+	for k := range p.blocks {
+		b := &p.blocks[k]
+		if b.singular {
+			return fmt.Errorf("pgsvi: the effects of the levels at weight %d have a singular "+
+				"covariance (a standard deviation of 0 or a correlation of ±1), so their prior has "+
+				"no density: %w", b.First, sentinel.ErrNotPosDef)
+		}
+		for at := b.First; at < b.End(); at += b.Q {
+			for i := range b.Q {
+				copy(a[(at+i)*d+at:], b.prec[i*b.Q:i*b.Q+i+1])
+			}
+		}
+	}
+	return nil
+}
+
+// SavedBlock is the saved form of a Block.
+type SavedBlock struct {
+	First  int                `json:"first"`
+	Levels int                `json:"levels"`
+	L      save.List[float64] `json:"factor"` // of Σ = LLᵀ, row by row
+}
+
+// saveBlocks returns the saved blocks of p. It replaces their elements of diag, which may be
+// infinite, by 1.
+func (p *Prior) saveBlocks(diag []float64) (s []SavedBlock) {
+	for _, b := range p.blocks {
+		s = append(s, SavedBlock{b.First, b.Levels, b.L})
+		for j := b.First; j < b.End(); j++ {
+			diag[j] = 1
+		}
+	}
+	return s
+}
+
+// loadBlocks sets the blocks that saveBlocks saved.
+func (p *Prior) loadBlocks(saved []SavedBlock) error {
+	end := 0
+	for _, s := range saved {
+		q := int(math.Round(math.Sqrt(float64(len(s.L)))))
+		_, finite := dense.AllFinite(s.L)
+		if q < 1 || q > MostEffects || q*q != len(s.L) || s.First < end || s.Levels < 1 ||
+			s.Levels > (len(p.Mean)-s.First)/q || !finite {
+			return fmt.Errorf("a group of %d levels at weight %d of %d with %d numbers: %w",
+				s.Levels, s.First, len(p.Mean), len(s.L), sentinel.ErrShape)
+		}
+		b := Block{First: s.First, Levels: s.Levels, Q: q, L: slices.Clone(s.L)}
+		for i := range q {
+			clear(b.L[i*q+i+1 : (i+1)*q])
+		}
+		end = b.End()
+		p.SetBlock(b)
+	}
+	return nil
+}
+
+// mulBlocks is Mul for a prior with blocks.
+func (p *Prior) mulBlocks(dst, z []float64, k int) {
+	d := len(p.Mean)
+	x, y := make([]float64, d), make([]float64, d)
+	for c := range k {
+		for j := range d {
+			x[j] = z[j*k+c]
+			y[j] = p.Prec[j] * x[j]
+		}
+		for i := range p.blocks {
+			p.blocks[i].mul(y, x)
+		}
+		for j, v := range y {
+			dst[j*k+c] = v
+		}
+	}
+}
+
+// sameBlock reports whether a and b have the same bits.
+func sameBlock(a, b priorBlock) bool {
+	return a.First == b.First && a.Levels == b.Levels && slices.Equal(a.L, b.L)
+}

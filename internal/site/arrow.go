@@ -1,0 +1,505 @@
+package site
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+)
+
+// This file holds the base of mixed models, whose linear predictors contain effects of the levels
+// of grouping factors. The base eliminates the levels of the largest factor one at a time
+// (gauss.Arrow), so a step costs about as much per row as a step without the factor. The common
+// columns and the other factors form the border.
+//
+//	arrow.go            the base: layout, Cover and Move
+//	arrow_rows.go       sums over rows, and variances of rows
+//	arrow_sigma.go      learning the covariance Σ = LLᵀ of the effects
+//	arrow_algebra.go    the Algebra, which LinearModel uses if its prior has blocks
+//
+// Base.go describes the interfaces of a base, and gauss/arrow.go has the formulas.
+
+// Factor describes how a grouping factor of a LinearModel learns the L of its block of the prior.
+type Factor struct {
+	Learn       bool
+	Independent bool // L stays diagonal
+	// Scale holds the scale of a half-normal prior of each standard deviation. It comes with an
+	// LKJ(2) prior of the correlations. Nil means maximum likelihood.
+	Scale []float64
+}
+
+// MostBorder is the largest number of columns of the border, which is dense.
+const MostBorder = 3000
+
+// arrow is the base of a linear model with blocks in its prior. It keeps the rows sorted by the
+// levels of the first factor.
+type arrow struct {
+	lin   *LinearModel
+	shape *gauss.ArrowShape
+	x     design.Matrix // common columns
+	fac   []arrowFactor // the first is eliminated
+	// perm[k] is the number of row k of the base in the model. Level g has the rows begin[g] to
+	// begin[g+1]−1, and the last rows have no level.
+	perm, begin []int32
+	chunks      []int   // levels at which chunks of levels start, and the number of levels
+	at          []int32 // for each row and other factor, the first column in B_g, or −1
+
+	hb, hg           []float64 // Xᵀb
+	in1, in2, out    []float64 // vectors in the order of the base
+	cur, try         arrowState
+	moved            bool // cur has a covariance
+	pending          bool // try.L and the sums belong to the next Cover
+	held             bool // the last move kept the covariance of cur
+	sigma            sigma
+	crew             term.Crew
+	work             design.Work
+	inverse          []float64 // covariance of the border, for crossed factors
+	rows             []arrowWork
+	solveWork, moveB []float64
+	moveG            []float64
+}
+
+// arrowState is a state of the approximation.
+type arrowState struct {
+	gauss.Arrow
+	gauss.ArrowMean
+}
+
+// arrowFactor holds the rows of a factor.
+type arrowFactor struct {
+	gauss.Block
+	rule   Factor
+	number int       // place among the blocks of the prior
+	level  []int32   // of each row, or −1
+	z      []float64 // N×Q
+	offset int       // first column in the border
+}
+
+var _ interface {
+	Base
+	exact
+	holder
+	spreader
+	keeper
+} = (*arrow)(nil)
+
+// newArrow returns the base of l. The error names rows and columns that do not fit.
+func newArrow(l *LinearModel) (*arrow, error) {
+	a := &arrow{lin: l}
+	n := l.X.Rows
+	for i, b := range l.Prior.Blocks() {
+		f := arrowFactor{Block: b, number: i, level: make([]int32, n), z: make([]float64, n*b.Q)}
+		if i < len(l.Factors) {
+			f.rule = l.Factors[i]
+		}
+		for i := range f.level {
+			f.level[i] = -1
+		}
+		a.fac = append(a.fac, f)
+	}
+	slices.SortStableFunc(a.fac, func(x, y arrowFactor) int { return y.Levels*y.Q - x.Levels*x.Q })
+	if err := a.divide(); err != nil {
+		return nil, err
+	}
+	a.sort()
+	a.setPatterns()
+	for _, f := range a.fac {
+		a.cur.L = append(a.cur.L, slices.Clone(f.L))
+	}
+	a.shape.SetPtr()
+	a.cur.ArrowShape, a.try.ArrowShape = a.shape, a.shape
+	dense.ResizeAll(n, &a.in1, &a.in2, &a.out)
+	a.sigma.begin(a)
+	return a, nil
+}
+
+// again returns a base of l with the layout of a, for the same rows and groups.
+func (a *arrow) again(l *LinearModel) *arrow {
+	b := &arrow{lin: l, x: a.x, fac: a.fac, perm: a.perm, begin: a.begin, chunks: a.chunks, at: a.at,
+		in1: a.in1, in2: a.in2, out: a.out, inverse: a.inverse, rows: a.rows}
+	shape := *a.shape
+	shape.Prec = make([]float64, shape.Common)
+	for i, j := range shape.Border[:shape.Common] {
+		shape.Prec[i] = l.Prior.Prec[j]
+	}
+	b.shape = &shape
+	b.cur.ArrowShape, b.try.ArrowShape = b.shape, b.shape
+	for k := range b.fac {
+		b.cur.L = append(b.cur.L, slices.Clone(b.fac[k].L))
+	}
+	b.sigma.begin(b)
+	return b
+}
+
+// divide separates the common columns of the rows from the factors.
+func (a *arrow) divide() error {
+	l := a.lin
+	n, cols := l.X.Rows, l.X.Cols
+	owner, place := make([]int32, cols), make([]int32, cols)
+	for i := range a.fac {
+		f := &a.fac[i]
+		for j := f.First; j < f.End(); j++ {
+			owner[j] = int32(i + 1)
+		}
+	}
+	s := gauss.NewArrowShape(&l.Prior)
+	a.shape = s
+	d := s.Common
+	for k, j := range s.Border[:d] {
+		place[j] = int32(k)
+	}
+	for i := range a.fac[1:] {
+		a.fac[i+1].offset = s.Offset(i + 1)
+	}
+	if len(s.Border) > MostBorder {
+		return fmt.Errorf("the groups other than %s need %d columns that are solved together with "+
+			"the common ones; at most %d are supported: %w", a.name(0), len(s.Border), MostBorder,
+			sentinel.ErrMemory)
+	}
+	a.x = design.Matrix{Rows: n, Cols: d, Dense: make([]float64, n*d)}
+	for i := range n {
+		ind, val := l.X.Row(i)
+		for k, v := range val {
+			j := k
+			if ind != nil {
+				j = int(ind[k])
+			}
+			o := owner[j]
+			switch {
+			case v == 0:
+			case o == 0:
+				a.x.Dense[i*d+int(place[j])] = v
+			default:
+				f := &a.fac[o-1]
+				g, c := int32((j-f.First)/f.Q), (j-f.First)%f.Q
+				if f.level[i] >= 0 && f.level[i] != g {
+					return fmt.Errorf("row %d has two levels of %s; give each row one level: %w", i,
+						a.name(int(o-1)), sentinel.ErrParam)
+				}
+				f.level[i], f.z[i*f.Q+c] = g, v
+			}
+		}
+	}
+	return nil
+}
+
+// name describes factor i in an error.
+func (a *arrow) name(i int) string {
+	f := &a.fac[i]
+	return fmt.Sprintf("the group of %d columns from %s on", f.Levels*f.Q, a.lin.Names[f.First])
+}
+
+// arrowChunk is the number of rows of a chunk of levels, at least.
+const arrowChunk = 1024
+
+// sort sorts the rows by the levels of the first factor.
+func (a *arrow) sort() {
+	f, n, d := &a.fac[0], a.x.Rows, a.x.Cols
+	a.begin = make([]int32, f.Levels+2)
+	levelOf := func(i int) int {
+		if g := f.level[i]; g >= 0 {
+			return int(g)
+		}
+		return f.Levels
+	}
+	for i := range n {
+		a.begin[levelOf(i)+1]++
+	}
+	for g := range f.Levels + 1 {
+		a.begin[g+1] += a.begin[g]
+	}
+	a.perm = make([]int32, n)
+	next := slices.Clone(a.begin)
+	for i := range n {
+		g := levelOf(i)
+		a.perm[next[g]] = int32(i)
+		next[g]++
+	}
+	if !slices.IsSorted(a.perm) {
+		a.x.Dense = permuted(a.x.Dense, a.perm, d)
+		for i := range a.fac {
+			a.fac[i].z = permuted(a.fac[i].z, a.perm, a.fac[i].Q)
+			a.fac[i].level = permuted(a.fac[i].level, a.perm, 1)
+		}
+	}
+	a.chunks = append(a.chunks, 0)
+	for g := range f.Levels {
+		if last := a.chunks[len(a.chunks)-1]; a.begin[g+1]-a.begin[last] >= arrowChunk ||
+			g+1 == f.Levels {
+			a.chunks = append(a.chunks, g+1)
+		}
+	}
+}
+
+// permuted returns the rows of x, d numbers each, in the order of perm.
+func permuted[T any](x []T, perm []int32, d int) []T {
+	y := make([]T, len(x))
+	for k, i := range perm {
+		copy(y[k*d:(k+1)*d], x[int(i)*d:(int(i)+1)*d])
+	}
+	return y
+}
+
+// setPatterns finds the columns of the border that each level meets.
+func (a *arrow) setPatterns() {
+	f, others, d := &a.fac[0], a.fac[1:], a.x.Cols
+	a.shape.Pat = make([][]int32, f.Levels)
+	a.at = make([]int32, a.x.Rows*len(others))
+	for k := range a.at {
+		a.at[k] = -1
+	}
+	if len(others) == 0 {
+		return
+	}
+	for g := range f.Levels {
+		var cols []int32
+		for i := int(a.begin[g]); i < int(a.begin[g+1]); i++ {
+			for k := range others {
+				o := &others[k]
+				if h := int(o.level[i]); h >= 0 {
+					for c := range o.Q {
+						cols = append(cols, int32(o.offset+h*o.Q+c))
+					}
+				}
+			}
+		}
+		slices.Sort(cols)
+		cols = slices.Clone(slices.Compact(cols))
+		a.shape.Pat[g] = cols
+		for i := int(a.begin[g]); i < int(a.begin[g+1]); i++ {
+			for k := range others {
+				o := &others[k]
+				if h := int(o.level[i]); h >= 0 {
+					p, _ := slices.BinarySearch(cols, int32(o.offset+h*o.Q))
+					a.at[i*len(others)+k] = int32(d + p)
+				}
+			}
+		}
+	}
+}
+
+// in stores x in the order of the base in dst, and returns it.
+func (a *arrow) in(dst, x []float64) []float64 {
+	parallel.Vectors(len(dst), a.crew.Halt, func(lo, hi int) {
+		for k, i := range a.perm[lo:hi] {
+			dst[lo+k] = x[i]
+		}
+	})
+	return dst
+}
+
+// outTo stores x, which is in the order of the base, in dst.
+func (a *arrow) outTo(dst, x []float64) {
+	parallel.Vectors(len(x), a.crew.Halt, func(lo, hi int) {
+		for k, i := range a.perm[lo:hi] {
+			dst[i] = x[lo+k]
+		}
+	})
+}
+
+// Cover implements Mover.
+func (a *arrow) Cover(v, delta []float64) (logDet float64, ok bool) {
+	t := &a.try
+	if !a.pending {
+		t.L = gauss.CloneLists(a.cur.L)
+		a.sum(t, a.in(a.in1, delta), nil)
+	}
+	a.pending, a.held = false, false
+	if !t.Factor(a.crew.Halt) {
+		return 0, false
+	}
+	a.variances(t, a.out)
+	a.outTo(v, a.out)
+	for _, x := range v {
+		if !(x >= 0) || math.IsInf(x, 0) {
+			return 0, false
+		}
+	}
+	return t.LogDet - 2*a.sigma.logPrior(t.L, nil), !a.crew.Halt.Stopped()
+}
+
+// Move implements Mover.
+func (a *arrow) Move(d, delta, u []float64) (square float64) {
+	return a.move(&a.try.Arrow, d, delta, u)
+}
+
+// move is Move with the covariance c. The mean is stored in a.try.
+func (a *arrow) move(c *gauss.Arrow, d, delta, u []float64) (square float64) {
+	t := &a.try.ArrowMean
+	a.collect(a.in(a.in1, u))
+	square = c.Solve(t, a.moveB, a.moveG, a.solveWork)
+	a.spreadTo(a.out, t.W, t.U)
+	a.outTo(d, a.out)
+	for i, x := range d {
+		u[i] -= delta[i] * x
+	}
+	return square
+}
+
+// hold implements holder.
+func (a *arrow) hold(d, delta, u []float64) (square float64) {
+	a.held = true
+	return a.move(&a.cur.Arrow, d, delta, u)
+}
+
+// Accept implements Mover.
+func (a *arrow) Accept() {
+	if a.held {
+		a.cur.ArrowMean, a.try.ArrowMean = a.try.ArrowMean, a.cur.ArrowMean
+		a.held = false
+		return
+	}
+	a.swap()
+	a.moved = true
+	a.sigma.rate.accept()
+}
+
+// swap exchanges cur and try.
+func (a *arrow) swap() {
+	c, t := &a.cur, &a.try
+	c.ArrowMean, t.ArrowMean = t.ArrowMean, c.ArrowMean
+	x, y := &c.Arrow, &t.Arrow
+	for _, p := range [][2]*[]float64{{&x.K, &y.K}, {&x.R, &y.R}, {&x.E, &y.E},
+		{&x.Chol, &y.Chol}, {&x.Sums.A, &y.Sums.A}, {&x.Sums.B, &y.Sums.B},
+		{&x.Sums.D, &y.Sums.D}} {
+		*p[0], *p[1] = *p[1], *p[0]
+	}
+	x.L, y.L = y.L, x.L
+	x.LogDet, y.LogDet = y.LogDet, x.LogDet
+}
+
+func (a *arrow) exact() {}
+
+// Prior implements Base.
+func (a *arrow) Prior() (s term.Marginals) {
+	n := a.x.Rows
+	s.Resize(n)
+	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
+		clear(x)
+	}
+	inv := make([]float64, a.x.Cols)
+	for i, p := range a.shape.Prec {
+		inv[i] = 1 / p
+	}
+	v := a.out
+	a.x.QuadDiagOn(a.crew.Halt, v, inv, nil)
+	for k := range a.fac {
+		f, l := &a.fac[k], a.cur.L[k]
+		for i := range n {
+			if f.level[i] < 0 {
+				continue
+			}
+			z := f.z[i*f.Q : (i+1)*f.Q]
+			for c := range f.Q {
+				var x float64
+				for j := c; j < f.Q; j++ {
+					x += l[j*f.Q+c] * z[j]
+				}
+				v[i] += x * x
+			}
+		}
+	}
+	a.outTo(s.V, v)
+	return s
+}
+
+// weights implements spreader. A vector of weights has the border first, and then the levels.
+func (a *arrow) weights() int { return len(a.shape.Border) + a.fac[0].Levels*a.fac[0].Q }
+
+// gather implements spreader.
+func (a *arrow) gather(u, r []float64) bool {
+	a.collect(a.in(a.in1, r))
+	m := copy(u, a.moveB)
+	copy(u[m:], a.moveG)
+	return true
+}
+
+// spread implements spreader.
+func (a *arrow) spread(w, u []float64) bool {
+	m := len(a.shape.Border)
+	if a.moved {
+		t := &a.try.ArrowMean
+		a.cur.Solve(t, u[:m], u[m:], a.solveWork)
+		copy(w, t.W)
+		copy(w[m:], t.U)
+		return true
+	}
+	for i, p := range a.shape.Prec {
+		w[i] = u[i] / p
+	}
+	for k := range a.fac {
+		f, at := &a.fac[k], m
+		if k > 0 {
+			at = f.offset
+		}
+		b := gauss.Block{First: at, Levels: f.Levels, Q: f.Q, L: a.cur.L[k]}
+		b.Solve(w, u)
+	}
+	return true
+}
+
+// curve implements spreader.
+func (a *arrow) curve(eta, u, w, h []float64) {
+	m := len(a.shape.Border)
+	a.spreadTo(a.out, w[:m], w[m:])
+	a.outTo(eta, a.out)
+	floats.MulTo(a.in1, a.out, a.in(a.in2, h))
+	a.collect(a.in1)
+	copy(u, a.moveB)
+	copy(u[m:], a.moveG)
+}
+
+// use implements keeper.
+func (a *arrow) use(c term.Crew) { a.crew, a.work.Halt = c, c.Halt }
+
+// restart implements keeper.
+func (a *arrow) restart() { a.pending, a.moved, a.held = false, false, false }
+
+// start implements keeper.
+func (a *arrow) start() {}
+
+// follow implements keeper.
+func (a *arrow) follow() (distance float64) { return math.NaN() }
+
+// stale implements keeper.
+func (a *arrow) stale() {}
+
+// settled implements keeper.
+func (a *arrow) settled() bool { return true }
+
+// save implements keeper.
+func (a *arrow) save(c *save.Coder) {
+	for k := range a.fac {
+		c.Floats(len(a.fac[k].L), &a.cur.L[k])
+	}
+	a.sigma.rate.state(c, len(a.sigma.coords))
+	moved := a.moved
+	c.Bool(&moved)
+	if moved {
+		m, rows := len(a.shape.Border), a.fac[0].Levels*a.fac[0].Q
+		c.Floats(m, &a.cur.W)
+		c.Floats(m, &a.cur.Unit)
+		c.Floats(rows, &a.cur.U)
+		c.Floats(rows, &a.cur.V)
+	}
+}
+
+// resume implements keeper. It computes the covariance of the present state, at the saved L.
+func (a *arrow) resume(gamma []float64) {
+	t := &a.try
+	t.L = gauss.CloneLists(a.cur.L)
+	a.sum(t, a.in(a.in1, gamma), nil)
+	if t.Factor(a.crew.Halt) {
+		t.ArrowMean, a.cur.ArrowMean = a.cur.ArrowMean, t.ArrowMean
+		a.swap()
+		a.moved = true
+	}
+}

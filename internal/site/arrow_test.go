@@ -1,0 +1,201 @@
+package site
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/mat"
+)
+
+// arrowProblem is a base with its dense form: the rows, and the prior precision.
+type arrowProblem struct {
+	a        *arrow
+	x        *mat.Dense
+	delta, b []float64
+}
+
+// newArrowProblem draws rows of 3 common columns and of factors with the given levels and effects.
+func newArrowProblem(t *testing.T, n int, factors [][2]int, rng *rand.Rand) *arrowProblem {
+	t.Helper()
+	const d = 3
+	cols := d
+	for _, f := range factors {
+		cols += f[0] * f[1]
+	}
+	x := mat.NewDense(n, cols, nil)
+	prior := gauss.Prior{Mean: make([]float64, cols), Prec: make([]float64, cols)}
+	for j := range cols {
+		prior.Prec[j] = 0.3 + float64(j)
+	}
+	l := &LinearModel{Names: make([]string, cols), Terms: &term.Terms{Y: make([]float64, n)}}
+	p := &arrowProblem{x: x}
+	for i := range n {
+		for j := range d {
+			x.Set(i, j, rng.NormFloat64())
+		}
+		p.delta, p.b = append(p.delta, 2*rng.Float64()), append(p.b, rng.NormFloat64())
+	}
+	first := d
+	for _, f := range factors {
+		levels, q := f[0], f[1]
+		b := gauss.Block{First: first, Levels: levels, Q: q, L: make([]float64, q*q)}
+		for i := range q {
+			for j := range i + 1 {
+				b.L[i*q+j] = 0.3 + rng.Float64()
+			}
+		}
+		prior.SetBlock(b)
+		l.Factors = append(l.Factors, Factor{Learn: true, Scale: []float64{2, 2, 2}[:q]})
+		for i := range n {
+			if rng.IntN(20) == 0 {
+				continue
+			}
+			g := rng.IntN(levels)
+			for c := range q {
+				z := 1.0
+				if c > 0 {
+					z = x.At(i, c)
+				}
+				x.Set(i, first+g*q+c, z)
+			}
+		}
+		first += levels * q
+	}
+	l.Prior = prior
+	l.X = &design.Matrix{Rows: n, Cols: cols, Dense: x.RawMatrix().Data}
+	var err error
+	if p.a, err = newArrow(l); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// dense returns the precision of the prior at the present L, and that of the approximation.
+func (p *arrowProblem) dense(t *testing.T, l [][]float64) (prior, post *mat.SymDense) {
+	t.Helper()
+	of := p.a.lin.Prior.WithBlocks()
+	for k := range p.a.fac {
+		b := p.a.fac[k].Block
+		b.L = l[k]
+		of.SetBlock(b)
+	}
+	s, err := of.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, cols := p.x.Dims()
+	prior, post = mat.NewSymDense(cols, nil), mat.NewSymDense(cols, nil)
+	for i := range cols {
+		for j := range i + 1 {
+			prior.SetSym(i, j, s.P[i*cols+j])
+			sum := s.P[i*cols+j]
+			for k := range n {
+				sum += p.delta[k] * p.x.At(k, i) * p.x.At(k, j)
+			}
+			post.SetSym(i, j, sum)
+		}
+	}
+	return prior, post
+}
+
+// value returns log Z + log p(L) by dense algebra.
+func (p *arrowProblem) value(t *testing.T, l [][]float64) float64 {
+	t.Helper()
+	prior, post := p.dense(t, l)
+	var c0, c mat.Cholesky
+	if !c0.Factorize(prior) || !c.Factorize(post) {
+		t.Fatal("not positive definite")
+	}
+	n, cols := p.x.Dims()
+	h, m := mat.NewVecDense(cols, nil), mat.NewVecDense(cols, nil)
+	h.MulVec(p.x.T(), mat.NewVecDense(n, p.b))
+	if err := c.SolveVecTo(m, h); err != nil {
+		t.Fatal(err)
+	}
+	return 0.5*(mat.Dot(h, m)-c.LogDet()+c0.LogDet()) + p.a.sigma.logPrior(l, nil)
+}
+
+// arrowFactors are the factors of the tests: levels and effects.
+var arrowFactors = [][][2]int{{{5, 1}}, {{6, 2}}, {{5, 3}}, {{7, 1}, {4, 1}}, {{7, 2}, {4, 1}},
+	{{4, 1}, {7, 2}, {3, 2}}}
+
+// TestArrowMove compares variances, means and determinants of an arrow with dense algebra.
+func TestArrowMove(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, factors := range arrowFactors {
+		const n = 60
+		p := newArrowProblem(t, n, factors, rng)
+		_, post := p.dense(t, p.a.cur.L)
+		var c mat.Cholesky
+		if !c.Factorize(post) {
+			t.Fatal("not positive definite")
+		}
+		v, d := make([]float64, n), make([]float64, n)
+		logDet, ok := p.a.Cover(v, p.delta)
+		u := append([]float64(nil), p.b...)
+		square := p.a.Move(d, p.delta, u)
+		_, cols := p.x.Dims()
+		h, m, r := mat.NewVecDense(cols, nil), mat.NewVecDense(cols, nil), mat.NewVecDense(cols, nil)
+		h.MulVec(p.x.T(), mat.NewVecDense(n, p.b))
+		if err := c.SolveVecTo(m, h); err != nil {
+			t.Fatal(err)
+		}
+		var worst, sum float64
+		for i := range n {
+			row := p.x.RowView(i)
+			if err := c.SolveVecTo(r, row); err != nil {
+				t.Fatal(err)
+			}
+			worst = max(worst, math.Abs(mat.Dot(row, r)-v[i]), math.Abs(mat.Dot(row, m)-d[i]))
+			sum += d[i] * u[i]
+		}
+		z := 0.5*(mat.Dot(h, m)-logDet) + p.a.sigma.logPrior(p.a.cur.L, nil)
+		if want := p.value(t, p.a.cur.L); !ok || math.Abs(z-want-p.prior()) > 1e-10 {
+			t.Errorf("%v: log Z %v, want %v", factors, z, want)
+		}
+		if worst > 1e-11 || math.Abs(square-sum) > 1e-10 {
+			t.Errorf("%v: variances or means differ by %.1e, squares %v and %v", factors, worst, square,
+				sum)
+		}
+	}
+}
+
+// prior returns −log p(L), which Cover adds to the determinant twice.
+func (p *arrowProblem) prior() float64 { return p.a.sigma.logPrior(p.a.cur.L, nil) }
+
+// TestArrowSlope compares log Z and its gradient with dense algebra and differences.
+func TestArrowSlope(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, factors := range arrowFactors {
+		const h = 1e-5
+		p := newArrowProblem(t, 60, factors, rng)
+		a := p.a
+		s := &arrowState{}
+		s.ArrowShape, s.L = a.shape, gauss.CloneLists(a.cur.L)
+		a.sum(s, a.in(a.in1, p.delta), a.in(a.in2, p.b))
+		grad := gauss.CloneLists(a.cur.L)
+		z := a.logZ(s, grad)
+		if want := p.value(t, s.L); math.Abs(z-want) > 1e-10 {
+			t.Errorf("%v: log Z %v, want %v", factors, z, want)
+		}
+		for k, c := range a.sigma.coords {
+			q := a.fac[c.f].Q
+			step := make([]float64, len(a.sigma.coords))
+			var value [2]float64
+			for i, x := range []float64{h, -h} {
+				l := gauss.CloneLists(s.L)
+				step[k] = x
+				a.move1(l, s.L, step, 1)
+				value[i] = p.value(t, l)
+			}
+			want := (value[0] - value[1]) / (2 * h)
+			if got := grad[c.f][c.row*q+c.col]; math.Abs(got-want) > 1e-6*(1+math.Abs(want)) {
+				t.Errorf("%v: slope %v of %+v, want %v", factors, got, c, want)
+			}
+		}
+	}
+}
