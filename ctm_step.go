@@ -103,9 +103,16 @@ func (s *ctmStepper) Evaluate(ctx context.Context, env *Env) (e Evaluation, err 
 // gap implements gapEstimator, if the last steps were over all documents. Such a step raises the
 // ELBO by less than the step before, but often by more in every other step. So gap compares the
 // rise of the last two steps with the rise of the two before, or of four from the ninth step on. It
-// returns at least ELBOErr, and twice the remainder of a geometric series of these rises, because
+// sets at least ELBOErr, and twice the remainder of a geometric series of these rises, because
 // later rises fall more slowly.
-func (s *ctmStepper) gap(now Iteration, before []Iteration) float64 {
+func (s *ctmStepper) gap(_ context.Context, _ *Env, now *Iteration, before []Iteration,
+	_ bool) error {
+	now.Gap = s.left(*now, before)
+	return nil
+}
+
+// left returns the gap that gap sets.
+func (s *ctmStepper) left(now Iteration, before []Iteration) float64 {
 	elbo := []float64{now.ELBO} // latest first
 	for _, it := range slices.Backward(before) {
 		if it.K != now.K-len(elbo) || len(elbo) >= s.full {

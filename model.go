@@ -110,15 +110,32 @@ type Evaluation struct {
 	// Gap estimates how many nats the ELBO is below its maximum. It is never NaN, and +Inf means
 	// that no estimate exists. It proves nothing; see GapBound.
 	//
-	// The Steppers of this package compute Gap from λ alone. It is the decrease that the local
-	// model of the objective (f linearized, h exact) still predicts, to second order ½δᵀFδ, where δ
-	// is the distance to the minimizer of that model in natural parameters and F is the Fisher
-	// information. It bounds the true gap to second order if f is convex in the mean parameters. A
-	// CTM estimates the gap from changes of the ELBO alone, and an LDA from topics and documents
-	// together; see CTM.Fit and LDA.Fit.
+	// The Steppers of this package compute Gap from λ alone. During a run, it is the decrease that
+	// the local model of the objective (f linearized, h exact) still predicts, to second order
+	// ½δᵀFδ, where δ is the distance to the minimizer of that model in natural parameters and F is
+	// the Fisher information. It bounds the true gap to second order if f is convex in the mean
+	// parameters, but is too small if parts of q depend on each other strongly. It is +Inf for
+	// steps that have no such model, until the ELBO has almost stopped changing. A CTM estimates
+	// the gap from changes of the ELBO alone, and an LDA from topics and documents together; see
+	// CTM.Fit and LDA.Fit.
 	//
-	// In an Iteration, Gap is at least the limit of the geometric series through the last two
-	// changes of the ELBO. In the Result of a run that Stalled, it is at least ELBOErr. It never
+	// The Gap of an Objective at the end of a run is the gain ½gᵀH⁻¹g that Newton's method predicts,
+	// with the gradient g and the Hessian H of f + h. It holds for any h, D and step size. H is the
+	// Riemannian Hessian of the Fisher information (Absil, Mahony and Sepulchre, Optimization
+	// Algorithms on Matrix Manifolds, 2008, section 5.5), or the Hessian in the chart if q is no
+	// ExpFamily. Conjugate gradients need up to 12 products with H, each a difference of two
+	// gradients. A gap above 0.01 nats is checked by Newton's step, and 4 products from a random
+	// direction look for a direction in which the ELBO curves upward. If there is one, as at a
+	// saddle, Gap is +Inf. It does not distinguish a local maximum from the best one. A run computes
+	// it when the estimate above reaches the goal, and continues if it is larger. Above 1 nat, it only
+	// shows that much is left. These gradients do not count in Iteration.Passes.
+	//
+	// If f is noisy, Newton's method would measure the noise. Without a StepSize and with KL and
+	// KLTo, Gap is then the estimate of the noisy steps, and otherwise +Inf. Mini-batches of an f
+	// that is deterministic over all terms are not noisy in this sense.
+	//
+	// Before the last evaluation, Gap is at least the limit of the geometric series through the last
+	// two changes of the ELBO. In the Result of a run that Stalled, it is at least ELBOErr. It never
 	// exceeds a GapBound, unless the Scope of the bound is OverBlock or OverQAtGroups.
 	Gap float64
 	// GapBound is a proved bound on the gap, in nats. No q of the family that Scope names has an
@@ -128,7 +145,7 @@ type Evaluation struct {
 	// NaN, if nothing has been proved or if a proof would cost too much. It bounds the gain that
 	// optimization can still make, not the distance to the log evidence. GPs and GLMs have a bound
 	// if the likelihood is log-concave (Facts.LogConcave). A Mixture, and an Objective of Conjugate
-	// terms over a q of one part, have a bound of Scope OverBlock.
+	// terms over a q of one part, have a bound of Scope OverBlock; see Conjugate.
 	GapBound float64
 	// Scope is the set of q to which GapBound applies.
 	Scope Scope
@@ -138,6 +155,9 @@ type Evaluation struct {
 
 	gapless bool // Gap is +Inf because there is no estimate, not because the state is far off
 	whole   bool // Gap estimates the gain of all later steps, not only of the next local model
+	// cheap is the estimate that decides when Newton's method is worth its work, or 0.
+	cheap     float64
+	predicted bool // Gap is the estimate by Newton's method
 }
 
 // Scope is the set of distributions q to which a GapBound applies.
@@ -206,7 +226,7 @@ func orNaN(numbers ...*float64) {
 // Iteration describes one step of a run and, if the state was evaluated, the evaluation.
 type Iteration struct {
 	K          int     // number of steps taken, from 1
-	Passes     float64 // number of terms visited so far, divided by N
+	Passes     float64 // number of terms that steps have visited so far, divided by N
 	Step               // the last step
 	Evaluation         // the state reached; ELBO is NaN if it was not evaluated
 	// Elapsed is the time since the start of the run, excluding Model.NewStepper.
@@ -224,8 +244,9 @@ const (
 	// Converged means that the Converger estimates the remaining gap to be at most the goal. Only
 	// GapBound is proved.
 	Converged
-	// Stalled means that rounding stopped the run before its goal. Gap estimates the distance from
-	// the optimum, and ELBOErr the accuracy of the ELBO.
+	// Stalled means that the ELBO stopped changing before the run reached its goal, because of
+	// rounding or at a saddle. Gap estimates the distance from the optimum, and is +Inf at a saddle.
+	// ELBOErr is the accuracy of the ELBO.
 	Stalled
 	PassLimit      // MaxPasses was reached
 	IterationLimit // MaxIter was reached
@@ -257,8 +278,8 @@ type Result struct {
 	Stepper   Stepper     // the state reached
 	// Warnings names properties of the data or options that may make the posterior bad although the
 	// fit is good, each with a remedy. Examples are responses far from 0 under a stationary kernel,
-	// and columns of very different units without Autoscale. The warnings of Learned.Fit are in
-	// Learned.Warnings.
+	// and columns of very different units without Autoscale. A run that ends at a saddle adds one.
+	// The warnings of Learned.Fit are in Learned.Warnings.
 	Warnings []string
 
 	begun   bool
@@ -272,9 +293,11 @@ type Result struct {
 	forced  bool      // the last evaluation was made only because the run ended
 	// before is the Stepper before a forced evaluation, if that may have changed it.
 	before []byte
-	owed   bool   // the evaluation of the last step was canceled
-	due    bool   // the canceled evaluation was due
-	mark   []byte // scratch of rewind
+	// cheaply is the last evaluation before its gap was estimated because the run ended, or nil.
+	cheaply *Evaluation
+	owed    bool   // the evaluation of the last step was canceled
+	due     bool   // the canceled evaluation was due
+	mark    []byte // scratch of rewind
 }
 
 // String returns one line with status, passes, time, ELBO and gap, and then one line per warning.

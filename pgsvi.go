@@ -10,6 +10,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pgsvi/pgsvi/internal/goals"
@@ -54,7 +55,8 @@ type Solver struct {
 	//
 	// Zero means the Stepper's own goal, if it has one. Otherwise it means 1e-4 nats for N ≥ 2,000
 	// terms and 1e-4·(N/2,000)³ nats for fewer, but at least 1e-10 nats and the accuracy of the
-	// ELBO. Set 1e-10 to get means and an ELBO with most of the digits of a float64, which usually
+	// ELBO. For an Objective whose steps do not estimate the gap (with a StepSize, or with another
+	// divergence than KL or another h than KLTo), it is also at least 1e-9 of the ELBO. Set 1e-10 to get means and an ELBO with most of the digits of a float64, which usually
 	// takes one or two more passes. A Goal of 0.01 is enough for predictions.
 	//
 	// At the end of the run, a mean is within about √(2·Goal) posterior standard deviations of its
@@ -255,6 +257,7 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 		conv = DefaultConverger()
 	}
 	conv.Init()
+	res.Warnings = slices.DeleteFunc(res.Warnings, func(w string) bool { return w == saddleWarning })
 	if err := res.forget(); err != nil {
 		return res, err
 	}
@@ -265,7 +268,7 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 		}
 	}
 	if res.Status != NotTerminated {
-		return res, nil
+		return res, s.lastGap(ctx, res)
 	}
 	file := checkpointWriter{Checkpoint: s.Checkpoint}
 	file.start(res)
@@ -299,6 +302,9 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 		}
 	}
 	err = s.evaluateLast(ctx, res, err)
+	if err == nil {
+		err = s.endGap(ctx, res)
+	}
 	if res.Status == Stalled && res.ELBOErr > res.Gap && !res.Random {
 		res.Gap = res.ELBOErr // rounding hides what further steps would gain
 		res.settle()
@@ -506,24 +512,83 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 			ev.Gap = math.Max(ev.Gap, seriesLeft(now, before))
 		}
 	}
-	if g, ok := r.Stepper.(gapEstimator); ok {
-		now := r.Iteration
-		now.Evaluation = ev
-		ev.Gap = g.gap(now, r.Trace)
-	}
-	ev.settle()
 	r.Evaluation = ev
+	if err := s.estimateGap(ctx, r, r.Trace, false); err != nil {
+		r.Evaluation = notEvaluated()
+		return err
+	}
+	r.settle()
 	it := r.Iteration
 	it.State = nil
 	r.Trace = append(r.Trace, it)
 	return nil
 }
 
+// estimateGap lets the Stepper estimate the gap of the last iteration, given the earlier evaluated
+// iterations, if it is a gapEstimator.
+func (s *Solver) estimateGap(ctx context.Context, r *Result, before []Iteration, last bool) error {
+	g, ok := r.Stepper.(gapEstimator)
+	if !ok {
+		return nil
+	}
+	err := s.guard(func() error { return g.gap(ctx, r.eval, &r.Iteration, before, last) })
+	if err != nil {
+		return fmt.Errorf("pgsvi: gap at iteration %d: %w", r.K, sentinel.Bare(err))
+	}
+	return nil
+}
+
+// lastGap estimates the gap of the last state of a run, which may take more work than the gap of
+// an earlier state. It also warns of a saddle.
+func (s *Solver) lastGap(ctx context.Context, r *Result) error {
+	n := len(r.Trace)
+	if n == 0 || r.Trace[n-1].K != r.K || math.IsNaN(r.ELBO) || math.IsInf(r.ELBO, 0) {
+		return nil
+	}
+	if !r.predicted {
+		cheap := r.Evaluation
+		err := s.estimateGap(ctx, r, r.Trace[:n-1], true)
+		if err != nil || !r.predicted {
+			r.Evaluation = cheap
+			return err
+		}
+		r.settle()
+		r.cheaply, r.Trace[n-1].Evaluation = &cheap, r.Evaluation
+	}
+	if r.predicted && math.IsInf(r.Gap, 1) && r.cheap <= max(r.Goal, roundingBound) {
+		r.Warnings = append(slices.Clone(r.Warnings), saddleWarning)
+	}
+	return nil
+}
+
+// endGap is lastGap at the end of a run. A run without a Converger has not Converged if the gap
+// turns out to be above its goal.
+func (s *Solver) endGap(ctx context.Context, r *Result) error {
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	if err := s.lastGap(last, r); err != nil {
+		if last.Err() != nil {
+			return nil // the cheap estimate stays
+		}
+		r.Status = Failed
+		return err
+	}
+	if r.Status == Converged && s.Converger == nil && r.predicted && r.Scope != OverQ &&
+		r.Gap > max(r.Goal, roundingBound) {
+		r.Status = Stalled
+	}
+	return nil
+}
+
+// saddleWarning is the warning of a run whose steps are tiny although the ELBO curves upward.
+const saddleWarning = "the state is a saddle point of the ELBO, so Gap is +Inf: no step makes equal " +
+	"parts of q different; start them apart (Objective.Init), or add noise to the start"
+
 // gapEstimator is a Stepper that estimates the gap from the evaluations of the run.
 type gapEstimator interface {
-	// gap returns the gap at now, given the earlier evaluated iterations. It returns 0 if these are
-	// too few.
-	gap(now Iteration, before []Iteration) float64
+	// gap sets Gap at now, given the earlier evaluated iterations. It sets 0 if these are too few.
+	// The flag last reports that the run ends, so that the best estimate is worth its work.
+	gap(ctx context.Context, env *Env, now *Iteration, before []Iteration, last bool) error
 }
 
 // seriesLeft returns the sum of all later changes of the ELBO if they continue the geometric series

@@ -186,6 +186,15 @@ func (r *savedRun) state(c *save.Coder) {
 		c.Uint64(&r.seeds[i])
 	}
 	r.Iteration.save(c)
+	late := r.cheaply != nil
+	if c.Bool(&late); late {
+		it := Iteration{}
+		if !c.Reading() {
+			it.Evaluation = *r.cheaply
+		}
+		it.save(c)
+		r.cheaply = &it.Evaluation
+	}
 	n := len(r.Trace)
 	c.Int(&n)
 	for i := 0; i < n && c.Err() == nil; i++ {
@@ -194,7 +203,7 @@ func (r *savedRun) state(c *save.Coder) {
 		}
 		r.Trace[i].save(c)
 	}
-	c.Check(!r.forced || n > 0, "an evaluation that is not in the trace")
+	c.Check(!r.forced && !late || n > 0, "an evaluation that is not in the trace")
 	c.Bytes(&r.src)
 	c.Bytes(&r.stepper)
 	c.Bytes(&r.before)
@@ -211,8 +220,8 @@ func (it *Iteration) save(c *save.Coder) {
 	if it.gapless {
 		gap = math.NaN()
 	}
-	c.Float(&it.Passes, &it.Beta, &it.GradMap, &it.ELBO, &it.ELBOErr, &gap, &it.GapBound, &it.Goal)
-	c.Bool(&it.ClosedForm, &it.Random)
+	c.Float(&it.Passes, &it.Beta, &it.GradMap, &it.ELBO, &it.ELBOErr, &gap, &it.GapBound, &it.Goal, &it.cheap)
+	c.Bool(&it.ClosedForm, &it.Random, &it.predicted)
 	scope := int(it.Scope)
 	c.Int(&scope)
 	it.Scope = Scope(scope)
@@ -257,9 +266,12 @@ func (r *Result) remember(ctx context.Context) error {
 	return nil
 }
 
-// forget removes an evaluation that was made only because the run ended from the history, and
-// restores the state before it.
+// forget removes an evaluation and an estimate of the gap that were made only because the run ended
+// from the history, and restores the state before them.
 func (r *Result) forget() error {
+	if r.cheaply != nil {
+		r.Evaluation, r.Trace[len(r.Trace)-1].Evaluation, r.cheaply = *r.cheaply, *r.cheaply, nil
+	}
 	if r.forced {
 		r.Trace, r.forced = r.Trace[:len(r.Trace)-1], false
 		r.Evaluation = notEvaluated()

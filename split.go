@@ -259,15 +259,17 @@ type ConjugateModel interface {
 // alone can gain nothing. This is proved if h is KLTo and log p is linear in T(z). Local does not
 // reveal whether log p is linear. Over a ProductOf or a diagonal Gaussian, log p may multiply
 // statistics of two parts, such as a precision and weights, and q* of all parts together is then no
-// maximum. GapBound is therefore +Inf if q has several parts, or if the L_n turn out not to be
-// convex in μ. A Mixture is linear over all its parts. An LDA has no GapBound.
+// maximum. GapBound is therefore +Inf if q has several parts. For a q of one part, each evaluation
+// compares up to 16 of the L_n at q with their tangents at the initial state, the prior and points
+// between, and looks for a direction in which their sum is not convex in μ. GapBound is +Inf if one
+// of them is below a tangent. An L_n that is convex without being a maximum over q(s_n) passes the
+// test; its tangents then take the place of q(s_n). A Mixture is linear over all its parts. An LDA
+// has no GapBound.
 //
-// Evaluation.Gap is KL(q‖q*)/(1 − ρ), where ρ is the largest rate of coordinate ascent at q: the
-// largest eigenvalue of ∂η*/∂η, from eight more gradients per evaluation. It is +Inf if ρ is above
-// 1, as at a saddle. It is also +Inf above 0.001 nats, because ρ changes over longer distances. It
-// does not distinguish a local maximum from the best one. The Gap of an LDA estimates the gain of
-// all factors together in a quadratic model, ½rᵀF(I−J)⁻¹r with r = η* − η, J = ∂η*/∂η and the
-// Fisher information F, which takes two more gradients per evaluation.
+// Evaluation.Gap is +Inf while KL(q‖q*) is above the goal, and then estimates the gain of all
+// factors together by Newton's method. The Gap of an LDA estimates that gain in each evaluation in
+// a quadratic model, ½rᵀF(I−J)⁻¹r with r = η* − η, J = ∂η*/∂η and the Fisher information F, which
+// takes two more gradients.
 //
 // Setup returns an error that wraps ErrParam if m is nil, ErrEmpty if m has no terms, and ErrShape
 // if q is not an ExpFamily. An error of Local is wrapped with the index of the term. An L_n that is

@@ -184,7 +184,8 @@ type objectiveStepper struct {
 	drawn    Env  // the same Env with other draws
 	slope    []float64
 	memo     memo
-	whole    bool // Gap estimates the joint gain of q and the factors of f, and nothing is proved
+	tangents *tangents // test of the terms of a Conjugate, or nil
+	whole    bool      // Gap estimates the joint gain of q and the factors of f, and nothing is proved
 	print    fingerprint
 }
 
@@ -396,7 +397,10 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 		e.GapBound, e.Scope = left.block+stderr, OverBlock
 	}
 	if !math.IsInf(left.block, 1) && !s.Noisy {
-		e.Gap = goals.NeverZero(left.all)
+		e.Gap, e.cheap = goals.NeverZero(left.all), goals.NeverZero(left.block)
+	}
+	if math.IsNaN(s.Gap) && s.exact && e.cheap == 0 {
+		e.Goal = firstOrderGoal * max(1, math.Abs(e.ELBO))
 	}
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
 		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w",
@@ -409,6 +413,23 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 		}
 	}
 	return e, nil
+}
+
+// firstOrderGoal is the default goal, relative to the ELBO, of steps without an estimate of the gap:
+// steps of a given size, with another divergence than KL, or with another h than KLTo.
+const firstOrderGoal = roundingBoundRelative
+
+// predictable reports whether predict has a metric for q.
+func predictable(q Dist) bool {
+	switch q := q.(type) {
+	case *Exp, *Gaussian:
+		return true
+	case ExpFamily:
+		return false // its Fisher information is unknown
+	default:
+		_, ok := q.(Charted)
+		return ok
+	}
 }
 
 // blockGap holds the remaining gains, in nats, for an f with factors of its own.
@@ -434,20 +455,25 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
 	if s.whole || s.factors.linear() || math.IsInf(block, 1) {
 		return value, stderr, blockGap{block, !math.IsInf(block, 1), block}, nil
 	}
-	left = blockGap{block, onePart(q), math.Inf(1)}
-	if !left.proved && (block > mostCoupled || s.Noisy) {
-		return value, stderr, left, nil
+	return value, stderr, blockGap{block, onePart(q) && s.linearTerms(q), math.Inf(1)}, nil
+}
+
+// linearTerms reports whether nothing contradicts that the terms of f are linear in T(z). The first
+// call compares them at the initial state and at the prior.
+func (s *objectiveStepper) linearTerms(q Dist) bool {
+	f, ok := s.F.(conjugateTerms)
+	if !ok || !predictable(q) {
+		return false
 	}
-	grad, fisher := s.localModel(ctx, env, q)
-	least, most := s.Coupling(q, s.slope, grad, fisher)
-	left.proved = left.proved && least > -couplingError
-	switch all := block / max(couplingError, 1-max(most, 0)); {
-	case most <= couplingError: // no coupling: the next step ends the run
-		left.all = block
-	case most < 1+couplingError && all <= mostQuadratic:
-		left.all = all
+	if s.tangents == nil {
+		init := s.Init.(ExpFamily)
+		points, prior := []ExpFamily{init}, init.Clone().(ExpFamily)
+		if prior.SetNatural(s.target) == nil {
+			points = append(points, prior)
+		}
+		s.tangents = newTangents(f.m, points...)
 	}
-	return value, stderr, left, ctx.Err()
+	return s.tangents.convex(q.(ExpFamily))
 }
 
 // localModel returns the functions that Coupling and Gain need at q: the gradient of f at a
@@ -482,12 +508,9 @@ func (s *objectiveStepper) wholeGap(ctx context.Context, env *Env, q Dist, block
 }
 
 const (
-	// mostCoupled is the KL(q‖q*), in nats, above which the coupling of blocks is not computed,
-	// because it then predicts little of the way to the optimum.
+	// mostCoupled is the gain, in nats, above which an upward direction leaves a finite gap, because
+	// the quadratic model then predicts little of the way to the optimum.
 	mostCoupled = 1
-	// mostQuadratic is the gap, in nats, above which the ELBO need not be quadratic up to the
-	// optimum, because the run may still have to cross a plateau.
-	mostQuadratic = 1e-3
 	// couplingError is the error of the eigenvalues that descent.Coupling computes by differences.
 	couplingError = 1e-3
 )

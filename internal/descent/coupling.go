@@ -3,7 +3,6 @@ package descent
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -90,30 +89,16 @@ func (s *Stepper[Q]) couplingAt(q Q, g []float64, grad func(dst []float64, q Q) 
 // order, and the share of each in v: the squares of its components, which sum to 1. If no neighbor
 // of q has a gradient, the values are −Inf and +Inf. If v is zero, the only value is 0.
 func (c *coupling[Q]) ritz(v []float64, steps int) (values, weights []float64) {
-	var basis, images, turned [][]float64 // v, Fv and Jv
-	least := 0.0
+	l := lanczos{metric: c.fisher, product: c.jacobian, next: v}
 	for range min(steps, len(v)) {
-		fv := c.fisher(v)
-		norm := math.Sqrt(floats.Dot(v, fv))
-		if !(norm > least) || math.IsInf(norm, 1) {
-			break // the directions so far span an invariant subspace of J
-		}
-		least = couplingMove // from here on v is an image of vectors of length 1
-		floats.Scale(1/norm, v)
-		floats.Scale(1/norm, fv)
-		jv := c.jacobian(v)
-		if jv == nil {
-			return []float64{math.Inf(-1), math.Inf(1)}, []float64{0, 1}
-		}
-		basis, images, turned = append(basis, v), append(images, fv), append(turned, jv)
-		v = slices.Clone(jv)
-		for range 2 { // the second round removes rounding errors
-			for i, u := range basis {
-				floats.AddScaled(v, -floats.Dot(images[i], v), u)
-			}
+		if !l.step() {
+			break
 		}
 	}
-	return ritz(images, turned)
+	if l.failed {
+		return []float64{math.Inf(-1), math.Inf(1)}, []float64{0, 1}
+	}
+	return ritz(l.images, l.turned)
 }
 
 // target returns η_p − ∇_μ f for the gradient g at q.
@@ -168,10 +153,23 @@ func (c *coupling[Q]) jacobian(v []float64) []float64 {
 // ritz returns the eigenvalues of the symmetric part of (Fu)ᵀJv over the directions, in increasing
 // order, and the squares of the first components of the eigenvectors.
 func ritz(images, turned [][]float64) (values, weights []float64) {
-	n := len(images)
-	if n == 0 {
+	if len(images) == 0 {
 		return []float64{0}, []float64{1}
 	}
+	values, vectors := ritzVectors(images, turned)
+	if values == nil {
+		return []float64{math.Inf(-1), math.Inf(1)}, []float64{0, 1}
+	}
+	for i := range values {
+		weights = append(weights, vectors.At(0, i)*vectors.At(0, i))
+	}
+	return values, weights
+}
+
+// ritzVectors returns the eigenvalues of ritz, and the eigenvectors as columns. It returns nil if
+// the matrix is not finite.
+func ritzVectors(images, turned [][]float64) ([]float64, *mat.Dense) {
+	n := len(images)
 	h := mat.NewSymDense(n, nil)
 	for i := range n {
 		for j := i; j < n; j++ {
@@ -180,12 +178,9 @@ func ritz(images, turned [][]float64) (values, weights []float64) {
 	}
 	var eigen mat.EigenSym
 	if !eigen.Factorize(h, true) {
-		return []float64{math.Inf(-1), math.Inf(1)}, []float64{0, 1}
+		return nil, nil
 	}
 	var vectors mat.Dense
 	eigen.VectorsTo(&vectors)
-	for i := range n {
-		weights = append(weights, vectors.At(0, i)*vectors.At(0, i))
-	}
-	return eigen.Values(nil), weights
+	return eigen.Values(nil), &vectors
 }

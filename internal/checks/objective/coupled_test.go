@@ -4,10 +4,12 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	. "github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/testkit"
+	"gonum.org/v1/gonum/mat"
 )
 
 // regressions is a mixture of regressions through the origin, y_n ~ N(w_k x_n, 1/τ_k) with equal
@@ -155,5 +157,220 @@ func TestConjugateNotConvex(t *testing.T) {
 		if it.Scope != Unproved || !math.IsInf(it.GapBound, 1) {
 			t.Errorf("step %d: bound %v %v", it.K, it.GapBound, it.Scope)
 		}
+	}
+}
+
+// noisyLine is a ConjugateModel of a regression in which a part of the observations is known to have
+// a large variance, but not which: a maximum over local variables, so it is convex in μ.
+type noisyLine struct {
+	x    [][]float64
+	y    []float64
+	wide bool // without it no observation has a large variance, and the terms are linear in μ
+}
+
+func (l noisyLine) Len() int { return len(l.y) }
+
+func (l noisyLine) Local(dst, mu []float64, n int, weight float64) (float64, error) {
+	x, d := l.x[n], len(l.x[n])
+	square := l.y[n] * l.y[n]
+	for i := range x {
+		square -= 2 * l.y[n] * x[i] * mu[i]
+		for j := range x {
+			a, b := max(i, j), min(i, j)
+			square += x[i] * x[j] * mu[d+a*(a+1)/2+b]
+		}
+	}
+	p, value := 1., -square/2
+	if l.wide {
+		far := -square/200 - math.Log(20)
+		p = 1 / (1 + math.Exp(far-value))
+		value = max(value, far) + math.Log1p(math.Exp(-math.Abs(far-value)))
+	}
+	w := weight * (p + (1-p)/100) / 2
+	for i := range x {
+		dst[i] += 2 * w * l.y[n] * x[i]
+		for j := range x {
+			a, b := max(i, j), min(i, j)
+			dst[d+a*(a+1)/2+b] -= w * x[i] * x[j]
+		}
+	}
+	return value, nil
+}
+
+// bent is a ConjugateModel that uses products of means, ½mᵀBm + bᵀm and a product of three, where
+// a model needs E[z_i z_j]. Its terms need be neither convex nor concave in μ.
+type bent struct {
+	b     [][]float64
+	line  []float64
+	third float64
+}
+
+func (b bent) Len() int { return 3 }
+
+func (b bent) Local(dst, mu []float64, n int, weight float64) (float64, error) {
+	value, k := 0.0, float64(n+1)
+	for i, row := range b.b {
+		value += k * b.line[i] * mu[i]
+		dst[i] += weight * k * b.line[i]
+		for j, x := range row {
+			value += x * mu[i] * mu[j] / 2
+			dst[i] += weight * x * mu[j]
+		}
+	}
+	last := len(b.b) - 1
+	value += b.third * mu[0] * mu[0] * mu[last] / 6
+	dst[0] += weight * b.third * mu[0] * mu[last] / 3
+	dst[last] += weight * b.third * mu[0] * mu[0] / 6
+	return value, nil
+}
+
+// boundCase is a Conjugate and the best gain that its bound must cover.
+type boundCase struct {
+	name  string
+	m     ConjugateModel
+	prior *Exp
+	init  *Exp
+	// held is set if the terms are convex in μ. The local variables can then be held, and the
+	// objective is linear in μ.
+	held bool
+}
+
+func newBoundCase(seed uint64) boundCase {
+	rng := rand.New(rand.NewPCG(seed, 47))
+	c := boundCase{held: true}
+	rows := func(n, d int, sd float64) [][]float64 {
+		x := make([][]float64, n)
+		for i := range x {
+			x[i] = make([]float64, d)
+			for j := range x[i] {
+				x[i][j] = sd * rng.NormFloat64()
+			}
+		}
+		return x
+	}
+	positive := func(n, d int) [][]float64 {
+		x := rows(n, d, 1)
+		for _, row := range x {
+			for j := range row {
+				row[j] = math.Exp(row[j])
+			}
+		}
+		return x
+	}
+	counts := func(n, most int) []float64 {
+		y := make([]float64, n)
+		for i := range y {
+			y[i] = float64(rng.IntN(most))
+		}
+		return y
+	}
+	n, d := 2+rng.IntN(20), 1+rng.IntN(3)
+	gaussian := func() *Exp { return testkit.Must(ProductOf(NewIsotropic(d, 1))) }
+	switch kind := rng.IntN(7); kind {
+	case 0, 1:
+		c.name, c.prior = "regression", gaussian()
+		y := make([]float64, n)
+		for i := range y {
+			y[i] = 3 * rng.NormFloat64()
+		}
+		c.m = noisyLine{rows(n, d, 1), y, kind == 1}
+	case 2:
+		c.name = "shares"
+		c.prior = testkit.Must(NewDirichlet([]float64{1, 2, 0.5}[:2+rng.IntN(2)]))
+		c.m = shares{positive(n, c.prior.NumParams())}
+	case 3:
+		c.name, c.prior = "rates", testkit.Must(NewGamma(1, 0.5))
+		if d > 1 {
+			c.prior = testkit.Must(ProductOf(c.prior, c.prior))
+		}
+		c.m = rates{counts(n, 9), positive(n, c.prior.NumParams()/2)}
+	case 4:
+		c.name, c.held = "regressions", false
+		r := newRegressions(seed)
+		c.m, c.prior, c.init = r, r.at(nil), r.at(rng)
+	case 5:
+		c.name, c.held = "groups", false
+		_, prior := newGroups(n, 1)
+		c.m, c.prior = groups{counts(n, 9), math.Exp(rng.NormFloat64())}, prior
+	case 6:
+		c.name, c.held = "bent", false
+		d++
+		c.prior = gaussian()
+		b := rows(d, d, math.Exp(rng.NormFloat64()-2)/float64(d))
+		for i := range b {
+			for j := range i {
+				b[j][i] = b[i][j]
+			}
+		}
+		third := float64(rng.IntN(2)) * 0.3 * rng.NormFloat64()
+		c.m = bent{b, rows(1, d, 0.5)[0], third}
+		// A convex function is the maximum of its tangents, which then are the local variables.
+		var eigen mat.EigenSym
+		sym := mat.NewSymDense(d, slices.Concat(b...))
+		c.held = third == 0 && eigen.Factorize(sym, false) && eigen.Values(nil)[0] >= 0
+	}
+	if c.init == nil {
+		c.init = c.prior
+	}
+	return c
+}
+
+// gain returns what q alone can gain from q with the local variables held, or, if the terms are not
+// convex, what the best of several runs gains.
+func (c boundCase) gain(t *testing.T, q *Exp, res *Result, best float64) float64 {
+	t.Helper()
+	if !c.held {
+		return best - res.ELBO
+	}
+	eta, mu := c.prior.Natural(nil), q.MeanParams(nil)
+	for n := range c.m.Len() {
+		if _, err := c.m.Local(eta, mu, n, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := q.Clone().(*Exp)
+	if err := to.SetNatural(eta); err != nil {
+		return math.Inf(1) // the gain has no limit
+	}
+	return q.KL(to)
+}
+
+// TestConjugateBounds checks that no GapBound of a random Conjugate is below what q alone can gain:
+// single families and products, terms that are linear, convex, bilinear and neither. Models whose
+// bound holds must have one.
+func TestConjugateBounds(t *testing.T) {
+	t.Parallel()
+	bounds, none := map[string]int{}, map[string]int{}
+	for seed := range uint64(testkit.Longer(1000, testkit.Shorter(400, 150))) {
+		c := newBoundCase(seed)
+		o := Objective[*Exp]{F: Conjugate(c.m), H: KLTo(c.prior), Init: c.init}
+		var runs []*Result
+		var states []*Exp
+		best := math.Inf(-1)
+		for _, passes := range []float64{1, 2, 3, 4, 6, 400} {
+			q, res, err := o.Fit(t.Context(), &Solver{MaxPasses: passes})
+			if res == nil {
+				t.Fatal(err)
+			}
+			if err == nil && !math.IsNaN(res.ELBO) {
+				runs, states, best = append(runs, res), append(states, q), max(best, res.ELBO)
+			}
+		}
+		for i, res := range runs {
+			if math.IsInf(res.GapBound, 1) {
+				none[c.name]++
+				continue
+			}
+			bounds[c.name]++
+			if gain := c.gain(t, states[i], res, best); res.GapBound < gain-1e-9*(1+math.Abs(res.ELBO)) {
+				t.Errorf("seed %d, %s, %v passes: bound %v, but %v can be gained", seed, c.name,
+					res.Passes, res.GapBound, gain)
+			}
+		}
+	}
+	t.Logf("bounds %v, none %v", bounds, none)
+	if none["regression"] > 0 || none["shares"] > 0 || bounds["regressions"]+bounds["groups"] > 0 ||
+		none["bent"] == 0 || bounds["rates"] == 0 {
+		t.Errorf("bounds %v, none %v", bounds, none)
 	}
 }
