@@ -215,7 +215,7 @@ type savedGroup struct {
 	Name        string             `json:"name"`
 	First       int                `json:"first"`
 	Levels      int                `json:"levels"`
-	Effects     []string           `json:"effects,omitempty"`
+	Effects     save.List[string]  `json:"effects,omitempty"`
 	Fixed       bool               `json:"fixed,omitempty"`
 	Independent bool               `json:"independent,omitempty"`
 	Moment      save.List[float64] `json:"moment"`

@@ -225,7 +225,7 @@ type SavedPrior struct {
 	Each save.List[float64] `json:"classes,omitempty"`   // diagonals of all classes, or
 	Full save.List[float64] `json:"precision,omitempty"` // lower triangle of Λ0, row by row
 
-	Groups []SavedBlock `json:"groups,omitempty"`
+	Groups save.List[SavedBlock] `json:"groups,omitempty"`
 }
 
 // Classes returns the precisions of the weights of K classes, one class after the other.
