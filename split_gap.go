@@ -30,7 +30,8 @@ const recheck = 2
 
 // gap implements gapEstimator. The estimate by Newton's method takes up to twenty gradients, so it
 // is made only if the run ends or if a cheap estimate is within the goal. If it is above the goal,
-// the run continues. The cheap estimate is then multiplied by the ratio of both.
+// the run continues. The cheap estimate is then multiplied by the ratio of both. If f or h has no
+// gradient next to the result, the cheap estimate is the gap.
 func (s *objectiveStepper) gap(ctx context.Context, env *Env, now *Iteration, before []Iteration,
 	last bool) error {
 	if !s.exact || now.Random || s.whole || s.factors != nil && s.factors.linear() ||
@@ -58,14 +59,16 @@ func (s *objectiveStepper) gap(ctx context.Context, env *Env, now *Iteration, be
 	if err != nil {
 		return err
 	}
-	if !math.IsNaN(gain) {
-		now.Gap, now.predicted = goals.NeverZero(gain), true
+	if math.IsNaN(gain) {
+		now.Gap = left
+		return nil
 	}
+	now.Gap, now.predicted = goals.NeverZero(gain), true
 	return nil
 }
 
-// changeLeft estimates the gap by the last two changes of the ELBO. It is +Inf if they show no
-// trend.
+// changeLeft estimates the gap by the last two changes of the ELBO. If they show no trend, because
+// one of them is a loss, it takes the larger one and the slowest rate of convergence.
 func changeLeft(now *Iteration, before []Iteration) float64 {
 	n := len(before)
 	if n < 2 {
@@ -79,11 +82,12 @@ func changeLeft(now *Iteration, before []Iteration) float64 {
 	case last > 0 && earlier > 0:
 		return seriesLeft(last, earlier)
 	}
-	return math.Inf(1)
+	most := max(math.Abs(last), math.Abs(earlier))
+	return seriesLeft(most, most)
 }
 
 // predict returns the nats that Newton's method gains from the result so far, which is +Inf near a
-// saddle, or NaN if f has no gradient next to the result.
+// saddle, or NaN if f or h has no gradient next to the result.
 func (s *objectiveStepper) predict(ctx context.Context, env *Env, goal float64) (float64, error) {
 	s.Halt.Watch(ctx)
 	s.Halt.Lend(env.cores())
@@ -156,7 +160,7 @@ type curve struct {
 	sides []float64
 }
 
-// newCurve returns the curve at q, or nil if f has no gradient there.
+// newCurve returns the curve at q, or nil if f or h has no gradient there.
 func (s *objectiveStepper) newCurve(ctx context.Context, env *Env, q Dist) *curve {
 	c := &curve{ctx: ctx, env: env, f: s.F, h: s.H, q: q, near: q.Clone()}
 	if s.look != nil {
@@ -172,7 +176,7 @@ func (s *objectiveStepper) newCurve(ctx context.Context, env *Env, q Dist) *curv
 		c.chart = c.near.(Charted)
 		c.at = c.chart.Chart(nil)
 	}
-	if h, ok := c.h.(l1Term); ok && !c.keep(h) {
+	if h, ok := c.h.(l1Term); ok && !c.keep(h) || c.kinked() {
 		return nil
 	}
 	return c
@@ -268,18 +272,47 @@ func (c *curve) gradient(dst []float64, q Dist) bool {
 	return finite
 }
 
-// moved stores the gradient at a distance of h along v in dst, and reports whether there is one.
-func (c *curve) moved(dst, v []float64, h float64) bool {
-	var err error
+// kinked reports whether h has a kink at q, as the norm of a group of parameters has where all of
+// them are 0: its gradients on both sides of q do not approach each other.
+func (c *curve) kinked() bool {
+	if c.sides != nil || c.prior != nil || isZero(c.h) {
+		return false
+	}
+	v := c.random()
+	jump := func(h float64) float64 {
+		if c.move(v, h) != nil {
+			return 0
+		}
+		c.h.Grad(c.easy, c.near)
+		above := append([]float64(nil), c.easy...)
+		if c.move(v, -h) != nil {
+			return 0
+		}
+		c.h.Grad(c.easy, c.near)
+		return floats.Distance(above, c.easy, 2)
+	}
+	near := jump(kinkMove / 10)
+	return near > 0.5*jump(kinkMove) && near > math.Sqrt(unitRounding)*floats.Norm(c.easy, 2)
+}
+
+// kinkMove is the distance in standard deviations, or in the chart, within which kinked looks.
+const kinkMove = 1e-4
+
+// move sets near to the state at a distance of h along v.
+func (c *curve) move(v []float64, h float64) error {
 	switch {
 	case c.sides != nil:
-		err = c.near.SetParams(floats.AddScaledTo(c.x, c.at, h, c.metric(v)))
+		return c.near.SetParams(floats.AddScaledTo(c.x, c.at, h, c.metric(v)))
 	case c.family != nil:
-		err = c.near.(ExpFamily).SetNatural(floats.AddScaledTo(c.x, c.at, h, v))
+		return c.near.(ExpFamily).SetNatural(floats.AddScaledTo(c.x, c.at, h, v))
 	default:
-		err = c.chart.SetChart(floats.AddScaledTo(c.x, c.at, h, v))
+		return c.chart.SetChart(floats.AddScaledTo(c.x, c.at, h, v))
 	}
-	if err != nil || !c.gradient(dst, c.near) {
+}
+
+// moved stores the gradient at a distance of h along v in dst, and reports whether there is one.
+func (c *curve) moved(dst, v []float64, h float64) bool {
+	if c.move(v, h) != nil || !c.gradient(dst, c.near) {
 		return false
 	}
 	if c.slope != nil {
