@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/graph"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Graph is a model of your own. It consists of blocks of unknowns z_1, z_2, … with independent
@@ -91,13 +92,16 @@ type Graph struct {
 //
 //   - the copies in alternatives of a MixtureFactor or ChainFactor that are equal in all rows,
 //   - the operands of an Inner or Times whose means are all 0,
-//   - a block with the start and the gradient of an earlier block.
+//   - a block with the start and the gradient of an earlier block,
+//   - if there are none of these, copies of a block that all have the same start and gradient.
 //
 // It draws the means of Gaussians from their start several times, with decreasing spread and a fixed
 // seed, shifts other families at random, and keeps the start with the best ELBO after a few steps.
-// The ELBO may still have better maxima, so give starts that differ if you can. Objective does not
-// detect copies of one block that only a factor of your own could tell apart, such as the edge
-// probabilities of the classes of a network. Give them starts that differ.
+// The ELBO may still have better maxima, so give starts that differ if you can.
+//
+// If factors connect copies of a categorical block, such as the classes of the nodes of a network,
+// Objective finds their start by coordinate ascent, one copy after another, given the starts of the
+// other blocks. The parameters of the classes should then have starts that differ.
 func (g *Graph) Block(name string, n int, prior ExpFamily, start ...ExpFamily) Term {
 	if g.blocks == nil {
 		g.blocks = new(graphBlocks)
@@ -326,7 +330,7 @@ func (l *graphBlocks) product(of func(b *graphBlock) []ExpFamily) (*Exp, error) 
 // different spreads, because a prior may be much wider than the data.
 const (
 	randomStarts = 8
-	startSteps   = 5
+	startSteps   = 10
 	narrowStart  = 0.03 // spread of the last start, relative to the given start
 )
 
@@ -336,8 +340,11 @@ const chartShift = 0.3
 // separate moves copies apart that are alike.
 func (f *graphTerms) separate(l *graphBlocks) error {
 	alike, err := f.model.Alike(f.start.MeanParams(nil))
-	if err != nil || len(alike) == 0 {
+	if err != nil {
 		return prefixed(err)
+	}
+	if len(alike) == 0 {
+		return f.assign(f.start)
 	}
 	moved := map[*graph.Block]map[int]bool{}
 	for _, s := range alike {
@@ -363,6 +370,9 @@ func (f *graphTerms) separate(l *graphBlocks) error {
 		if err != nil {
 			return err
 		}
+		if err := f.assign(q); err != nil {
+			return err
+		}
 		o := Objective[*Exp]{F: f, H: KLTo(f.prior), Init: q}
 		res, err := s.Run(context.Background(), o)
 		if err == nil && res.ELBO > best {
@@ -370,6 +380,16 @@ func (f *graphTerms) separate(l *graphBlocks) error {
 		}
 	}
 	return nil
+}
+
+// assign changes the categorical blocks of a start whose copies depend on each other.
+func (f *graphTerms) assign(start *Exp) error {
+	prior, eta := f.prior.Natural(nil), start.Natural(nil)
+	floats.Sub(prior, f.base)
+	if !f.model.Assign(eta, start.MeanParams(nil), prior) {
+		return nil
+	}
+	return prefixed(start.SetNatural(eta))
 }
 
 // relocated returns q with another mean, or q if that is not valid. A Gaussian moves to a draw whose
