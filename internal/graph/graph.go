@@ -18,6 +18,8 @@
 //	mixture.go   factors that sum over discrete variables
 //	model.go     the sum over all factors and rows
 //	check.go     checks of terms and factors when a model is built
+//	alike.go     copies whose starts are alike and must be moved apart
+//	assign.go    a start for the classes of units that depend on each other
 //	draws.go     checks of a factor by differences and by draws
 package graph
 
