@@ -719,3 +719,17 @@ func TestGraphNeverPanics(t *testing.T) {
 	}
 	t.Logf("%d models are valid", valid)
 }
+
+// TestGraphSingleRows compares a model whose factors have one row each with the exact evidence.
+func TestGraphSingleRows(t *testing.T) {
+	var g pgsvi.Graph
+	want := 0.0
+	for _, y := range []float64{1, 2, -3} {
+		x := g.Block(fmt.Sprint("x", y), 1, pgsvi.NewIsotropic(1, 1))
+		g.Add(pgsvi.NormalFactor(pgsvi.Known(y), x, pgsvi.Known(1)))
+		want += -0.5*log2Pi - 0.5*math.Log(2) - y*y/4
+	}
+	if _, res := fitGraph(t, &g); math.Abs(res.ELBO-want) > 1e-10 {
+		t.Errorf("the ELBO is %v; the evidence is %v", res.ELBO, want)
+	}
+}
