@@ -48,15 +48,11 @@ func TestGraphStochasticBlocks(t *testing.T) {
 			}
 		}
 	}
-	random := make([]pgsvi.ExpFamily, n)
-	for i := range random {
-		random[i] = testkit.Must(pgsvi.NewCategorical([]float64{rng.Float64(), rng.Float64()}))
-	}
 	// model
 	var g pgsvi.Graph
 	pi := g.Block("pi", 1, dirichlet(k, 1))
-	z := g.Block("z", n, testkit.Must(pgsvi.NewCategorical([]float64{1, 1})), random...)
-	p := g.Block("p", k*k, beta(1, 1), beta(4, 6), beta(1, 9), beta(1, 9), beta(5, 5)) // classes apart
+	z := g.Block("z", n, nil, testkit.Must(pgsvi.NewCategorical([]float64{1, 2})))
+	p := g.Block("p", k*k, beta(1, 1), beta(2, 1), beta(1, 2), beta(1, 2), beta(2, 1))
 	for a := range k {
 		member := pgsvi.NewFactor("member", func(_ int, m []pgsvi.Moments) float64 {
 			return m[0].Mean * m[1].Log
@@ -65,7 +61,8 @@ func TestGraphStochasticBlocks(t *testing.T) {
 		for b := range k {
 			edge := pgsvi.NewFactor("edge", func(_ int, m []pgsvi.Moments) float64 {
 				return m[0].Mean * m[1].Mean * m[2].Log
-			}, nil, z.Copy(from...).Element(a), z.Copy(to...).Element(b), p.Copy(min(a, b)*k+max(a, b)).Element(linked...))
+			}, nil, z.Copy(from...).Element(a), z.Copy(to...).Element(b),
+				p.Copy(a*k+b).Element(linked...))
 			checkFactors(t, edge, member)
 			g.Add(edge)
 		}
@@ -81,7 +78,7 @@ func TestGraphStochasticBlocks(t *testing.T) {
 	if same > n/2 {
 		same = n - same
 	}
-	if same > 2 {
+	if same > 0 {
 		t.Errorf("%d of %d nodes are in the wrong class", same, n)
 	}
 }
@@ -100,7 +97,8 @@ func TestGraphPoissonFactorization(t *testing.T) {
 	for i := range rows {
 		for j := range columns {
 			at, of = append(at, i), append(of, j)
-			y = append(y, distuv.Poisson{Lambda: floats.Dot(truth[i], truth[rows+j]), Src: rng}.Rand())
+			y = append(y, distuv.Poisson{Lambda: floats.Dot(truth[i], truth[rows+j]),
+				Src: rng}.Rand())
 		}
 	}
 	// model
@@ -136,7 +134,8 @@ func TestGraphPoissonFactorization(t *testing.T) {
 		raw += math.Abs(y[n] - p)
 	}
 	if fitted > 0.6*raw {
-		t.Errorf("the mean error of the fitted rates is %.3f, of the counts %.3f", fitted/rows/columns,
+		t.Errorf("the mean error of the fitted rates is %.3f, of the counts %.3f",
+			fitted/rows/columns,
 			raw/rows/columns)
 	}
 }
@@ -197,7 +196,8 @@ func TestGraphProbitGroups(t *testing.T) {
 	for j, e := range a.Moments(q) {
 		c += e.Mean * u[j]
 	}
-	if sd := 1 / math.Sqrt(tau.Moments(q)[0].Mean); c < 0.5*floats.Dot(u, u) || math.Abs(sd-1) > 0.4 {
+	if sd := 1 / math.Sqrt(tau.Moments(q)[0].Mean); c < 0.5*floats.Dot(u, u) ||
+		math.Abs(sd-1) > 0.4 {
 		t.Errorf("the groups have the regression %v on the truth and sd %v", c/floats.Dot(u, u), sd)
 	}
 }
@@ -270,7 +270,8 @@ func TestGraphMissing(t *testing.T) {
 	}
 	// model
 	var g pgsvi.Graph
-	slope, center := g.Block("slope", 1, pgsvi.NewIsotropic(1, 100)), g.Block("center", 1, pgsvi.NewIsotropic(1, 100))
+	slope, center := g.Block("slope", 1, pgsvi.NewIsotropic(1, 100)), g.Block("center", 1,
+		pgsvi.NewIsotropic(1, 100))
 	noise, spread := g.Block("noise", 1, gamma(1, 1)), g.Block("spread", 1, gamma(1, 1))
 	lost := g.Block("lost", len(missing), nil, pgsvi.NewIsotropic(1, 1))
 	seen := pgsvi.Known(xSeen...)
@@ -330,7 +331,7 @@ func TestGraphTopics(t *testing.T) {
 
 func TestGraphFactorAnalysis(t *testing.T) {
 	rng := testkit.Rand(208)
-	const n, d, k = 150, 8, 2
+	const n, d, k = 80, 8, 2
 	load, score := randomDesign(rng, d, k), randomDesign(rng, n, k)
 	var at, of []int
 	var y []float64
@@ -353,10 +354,12 @@ func TestGraphFactorAnalysis(t *testing.T) {
 		w.Copy(of...).Inner(z.Copy(at...)).Plus(mean.Copy(of...)), noise.Copy(of...)))
 	// end
 	q, _ := fitGraph(t, &g)
-	for j, m := range noise.Moments(q) {
-		if sd := 1 / math.Sqrt(m.Mean); math.Abs(sd-0.4) > 0.12 {
-			t.Errorf("the noise of column %d is %v; want 0.4", j, sd)
-		}
+	var off float64
+	for _, m := range noise.Moments(q) {
+		off += math.Abs(1/math.Sqrt(m.Mean)-0.4) / d
+	}
+	if off > 0.08 {
+		t.Errorf("the noise of the columns is %v away from 0.4", off)
 	}
 }
 
@@ -378,14 +381,15 @@ func TestGraphBinomial(t *testing.T) {
 	checkFactors(t, count)
 	q, _ := fitGraph(t, &g)
 	for j, b := range p.Of(q) {
-		if eta := b.Natural(nil); math.Abs(eta[0]-1-y[j]) > 1e-9 || math.Abs(eta[1]-1-n+y[j]) > 1e-9 {
+		if eta := b.Natural(nil); math.Abs(eta[0]-1-y[j]) > 1e-9 ||
+			math.Abs(eta[1]-1-n+y[j]) > 1e-9 {
 			t.Errorf("group %d: Beta(%v, %v) after %v of %v", j, eta[0], eta[1], y[j], n)
 		}
 	}
 }
 
-// TestGraphWishart writes the density of vectors with an unknown precision matrix from the statistics
-// of a Wishart block.
+// TestGraphWishart writes the density of vectors with an unknown precision matrix from the
+// statistics of a Wishart block.
 func TestGraphWishart(t *testing.T) {
 	rng := testkit.Rand(210)
 	const n = 400
@@ -397,7 +401,8 @@ func TestGraphWishart(t *testing.T) {
 	// model
 	var g pgsvi.Graph
 	l := g.Block("precision", 1, testkit.Must(pgsvi.NewWishart(3, diagonal(2, 1./3))))
-	rows := pgsvi.NewFactor("wishart", func(i int, m []pgsvi.Moments) float64 { // log|Λ|, Λ_11, Λ_21, Λ_22
+	rows := pgsvi.NewFactor("wishart", func(i int,
+		m []pgsvi.Moments) float64 { // log|Λ|, Λ_11, Λ_21, Λ_22
 		a, b := y[i][0], y[i][1]
 		return 0.5*m[0].Mean - log2Pi - 0.5*(a*a*m[1].Mean+2*a*b*m[2].Mean+b*b*m[3].Mean)
 	}, nil, l.Copy(make([]int, n)...).Element(0), l.Element(1), l.Element(2), l.Element(3))
