@@ -360,6 +360,7 @@ func (a *arrow) Accept() {
 	a.swap()
 	a.moved = true
 	a.sigma.rate.accept()
+	a.sigma.refused = 0
 }
 
 // swap exchanges cur and try.
@@ -481,6 +482,7 @@ func (a *arrow) save(c *save.Coder) {
 		c.Floats(len(a.fac[k].L), &a.cur.L[k])
 	}
 	a.sigma.rate.state(c, len(a.sigma.coords))
+	c.Int(&a.sigma.refused)
 	moved := a.moved
 	c.Bool(&moved)
 	if moved {
