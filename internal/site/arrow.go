@@ -382,10 +382,8 @@ func (a *arrow) exact() {}
 // Prior implements Base.
 func (a *arrow) Prior() (s term.Marginals) {
 	n := a.x.Rows
-	s.Resize(n)
-	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
-		clear(x)
-	}
+	s.M, s.V = make([]float64, n), make([]float64, n)
+	s.Gamma, s.A = s.M, s.M // zeros, which nothing writes
 	inv := make([]float64, a.x.Cols)
 	for i, p := range a.shape.Prec {
 		inv[i] = 1 / p
