@@ -104,18 +104,18 @@ var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
 
 // savedGLM is the JSON form of a GLMPosterior. It holds the weights with their prior.
 type savedGLM struct {
-	Likelihood save.Value            `json:"likelihood"`
-	Names      save.List[string]     `json:"names"` // names of the weights
-	Intercept  bool                  `json:"intercept"`
-	Rows       int                   `json:"rows"`
-	Mean       save.List[float64]    `json:"mean"`
-	Cov        savedCov              `json:"covariance"`
-	Prior      gauss.SavedPrior      `json:"prior"`
-	Means      save.List[float64]    `json:"columnMeans,omitempty"` // absent in older files
-	ClassNames save.List[string]     `json:"classNames,omitempty"`
-	Seen       *savedSeen            `json:"data,omitempty"` // absent in older files
-	Spread     *savedSpread          `json:"learned,omitempty"`
-	Groups     save.List[savedGroup] `json:"groups,omitempty"`
+	Likelihood save.Value         `json:"likelihood"`
+	Names      save.List[string]  `json:"names"` // names of the weights
+	Intercept  bool               `json:"intercept"`
+	Rows       int                `json:"rows"`
+	Mean       save.List[float64] `json:"mean"`
+	Cov        savedCov           `json:"covariance"`
+	Prior      gauss.SavedPrior   `json:"prior"`
+	Means      save.List[float64] `json:"columnMeans,omitempty"` // absent in older files
+	ClassNames save.List[string]  `json:"classNames,omitempty"`
+	Seen       *savedSeen         `json:"data,omitempty"` // absent in older files
+	Spread     *savedSpread       `json:"learned,omitempty"`
+	Groups     *savedGroups       `json:"groups,omitempty"`
 }
 
 // savedCov holds one type of gauss.Cov.
