@@ -1,0 +1,136 @@
+package graph
+
+// This file finds starts from which a fit cannot move in some direction, because the model is
+// symmetric there.
+
+// Alike returns where the copies begin whose starts must change: copies of an alternative of a
+// mixture or chain that has the same value in every row as an earlier alternative, and the copies
+// of the first operand of a product of two terms whose means are all 0. mu is the start.
+func (m *Model) Alike(mu []float64) []int {
+	found := map[int]bool{}
+	for _, f := range m.Factors {
+		alike(f, mu, found)
+	}
+	var starts []int
+	for _, b := range m.Layout.Blocks {
+		for i := range b.Copies {
+			if found[b.Start(i)] {
+				starts = append(starts, b.Start(i))
+			}
+		}
+	}
+	return starts
+}
+
+func alike(f Factor, mu []float64, found map[int]bool) {
+	parts := f.Parts()
+	values := make([][]float64, len(parts))
+	for k, p := range parts {
+		alike(p, mu, found)
+		values[k] = valuesOf(p, mu)
+		for j := range k {
+			if sameValues(values[j], values[k]) {
+				separate(parts[j], p, found)
+				break
+			}
+		}
+	}
+	terms, _ := f.Terms()
+	for _, t := range terms {
+		saddle(t, mu, found)
+	}
+}
+
+// valuesOf returns the values of all rows.
+func valuesOf(f Factor, mu []float64) []float64 {
+	v := make([]float64, f.Rows())
+	w := f.Work(min(Chunk, f.Rows()))
+	each(f.Rows(), func(rows []int) bool {
+		w.Value(v[rows[0]:], mu, rows)
+		return true
+	})
+	return v
+}
+
+func sameValues(a, b []float64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i, x := range a {
+		if x != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// separate marks the copies that f touches and g does not.
+func separate(g, f Factor, found map[int]bool) {
+	other := map[int]bool{}
+	touched(g, func(s int) { other[s] = true })
+	touched(f, func(s int) {
+		if !other[s] {
+			found[s] = true
+		}
+	})
+}
+
+// touched calls see for the copies that f touches.
+func touched(f Factor, see func(start int)) {
+	for _, p := range f.Parts() {
+		touched(p, see)
+	}
+	terms, _ := f.Terms()
+	for _, t := range terms {
+		for row := range t.Rows() {
+			t.Touch(row, see)
+		}
+	}
+}
+
+// saddle marks the first operand of each product in t if the means of both operands are 0 in all
+// rows.
+func saddle(t Term, mu []float64, found map[int]bool) {
+	for _, o := range t.Operands() {
+		saddle(o, mu, found)
+	}
+	switch x := t.(type) {
+	case *inner:
+		if x.a.zero(mu) && x.b.zero(mu) {
+			for _, s := range x.a.start {
+				found[int(s)] = true
+			}
+		}
+	case *pair:
+		if x.product && zeroMean(x.a, mu) && zeroMean(x.b, mu) {
+			for row := range x.a.Rows() {
+				x.a.Touch(row, func(s int) { found[s] = true })
+			}
+		}
+	}
+}
+
+// zero reports whether all means of all copies are 0.
+func (v *vectors) zero(mu []float64) bool {
+	for _, s := range v.start {
+		for _, m := range mu[s : int(s)+v.block.Dim] {
+			if m != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func zeroMean(t Term, mu []float64) bool {
+	zero := true
+	m := Buffer(t, min(Chunk, t.Rows()))
+	each(t.Rows(), func(rows []int) bool {
+		t.Moments(m, mu, rows)
+		for _, x := range m.Mean[:len(rows)] {
+			zero = zero && x == 0
+		}
+		return zero
+	})
+	return zero
+}
