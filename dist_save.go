@@ -71,9 +71,9 @@ func familyForm(f expfam.Family) any {
 	return list
 }
 
-// familyOf returns the family that familyForm was given. The family may have at most the given
+// familyFrom returns the family that familyForm was given. The family may have at most the given
 // number of parameters, so that a short file cannot describe a large one.
-func familyOf(form any, most int) (expfam.Family, error) {
+func familyFrom(form any, most int) (expfam.Family, error) {
 	list, ok := form.(familyList)
 	if !ok {
 		f, ok := form.(Family)
@@ -93,7 +93,7 @@ func familyOf(form any, most int) (expfam.Family, error) {
 			copies = int(n)
 			continue
 		}
-		part, err := familyOf(x, most)
+		part, err := familyFrom(x, most)
 		if err != nil {
 			return nil, fmt.Errorf("part %d: %w", i, err)
 		}
@@ -172,7 +172,7 @@ func (s *savedExp) load() (*Exp, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, ErrParam)
 	}
-	f, err := familyOf(form, len(s.Natural))
+	f, err := familyFrom(form, len(s.Natural))
 	if err != nil {
 		return nil, err
 	}
