@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/expfam"
-	"github.com/pgsvi/pgsvi/internal/special"
 )
 
 // diagonal holds η, the vector part before the diagonal of the matrix part.
@@ -86,14 +85,15 @@ func (eta diagonal) transform(eps []float64) {
 	}
 }
 
-// kl returns KL(q‖p) = ½ Σ_i (r − 1 − log r + δ²/v_p) with r = v/v_p and δ = m − m_p. No terms
-// cancel.
+// kl returns KL(q‖p) = ½ Σ_i (r − 1 − log r + δ²/v_p) with r = v/v_p and δ = m − m_p. The rounding
+// error of a summand is proportional to log r, which is small if q and p are close.
 func (eta diagonal) kl(etaP diagonal) (kl float64) {
 	d := len(eta) / 2
 	for i := range d {
 		m, v := eta.at(i, d)
 		mp, vp := etaP.at(i, d)
-		kl += special.LogGap(v/vp) + (m-mp)*(m-mp)/vp
+		r := v / vp
+		kl += r - 1 - math.Log(r) + (m-mp)*(m-mp)/vp
 	}
 	return 0.5 * kl
 }
