@@ -78,12 +78,14 @@ type Graph struct {
 // is; it needs a start. start is where a fit begins: nothing means the prior, one distribution is
 // for all copies, and n are one for each.
 //
-// Copies of a block that start equal and enter the model alike stay equal. Objective changes two such
-// starts: alternatives of a MixtureFactor or ChainFactor that are equal in all rows, and an Inner or
-// Times whose operands all have the mean 0. It then replaces the mean of each Gaussian copy by a draw
-// from its start, and shifts other families by a random amount, with a fixed seed. So give a start
-// whose variance matches the scale of the data, or give starts that differ. Symmetries within
-// factors of your own are not detected.
+// Copies that start equal and enter the model alike stay equal, at a saddle of the ELBO. Objective
+// changes such starts at random, with a fixed seed: the copies of alternatives of a MixtureFactor or
+// ChainFactor that are equal in all rows, the operands of an Inner or Times whose means are all 0,
+// and a block with the start and the gradient of an earlier block. The mean of a Gaussian becomes a
+// draw from its start, and other families move by about 30%. So give a start whose variance matches
+// the scale of the data, or starts that differ; the ELBO may have several maxima. Copies of one block
+// that only a factor of your own could tell apart are not moved: give the parameters of the classes
+// of a network, for example, starts that differ.
 //
 // Names are for errors. Objective reports the errors of Block.
 func (g *Graph) Block(name string, n int, prior ExpFamily, start ...ExpFamily) Term {
@@ -241,11 +243,13 @@ func (g *Graph) smooth() (*graphTerms, error) {
 	if errs := f.model.Check(mu); errs != nil {
 		return nil, prefixedEach(errs)
 	}
-	if f.start, err = g.blocks.separate(start, f.model.Alike(mu)); err != nil {
-		return nil, err
+	alike, err := f.model.Alike(mu)
+	if err != nil {
+		return nil, prefixed(err)
 	}
 	f.setBase()
-	return f, nil
+	f.start, err = g.blocks.separate(start, alike)
+	return f, err
 }
 
 // mistakes returns the errors that need no values.

@@ -195,8 +195,8 @@ func MixtureFactor(weights Term, alternatives ...Factor) Factor {
 		return f
 	}
 	if w != k && (w%k != 0 || rows != 1 && w != rows*k) {
-		f.err = fmt.Errorf("pgsvi: a mixture of %d alternatives with %d rows has %d weights; it needs "+
-			"%d, or %d per row: %w", k, rows, w, k, k, ErrShape)
+		f.err = fmt.Errorf("pgsvi: a mixture of %d alternatives with %d rows has %d weights, the rows of "+
+			"%s; it needs %d, or %d per row: %w", k, rows, w, weights.name, k, k, ErrShape)
 		return f
 	}
 	f.factor = graph.NewMixture(weights.term, weights.name, parts)
@@ -213,8 +213,8 @@ func ChainFactor(start, move Term, emit ...Factor) Factor {
 	f, rows, parts := joinFactors("chain", emit, start, move)
 	k := len(emit)
 	if f.err == nil && (start.rows() != k || move.rows() != k*k) {
-		f.err = fmt.Errorf("pgsvi: a chain of %d states has %d elements of start and %d of move; it "+
-			"needs %d and %d: %w", k, start.rows(), move.rows(), k, k*k, ErrShape)
+		f.err = fmt.Errorf("pgsvi: a chain of %d states has %d elements of start, %s, and %d of move, %s; "+
+			"it needs %d and %d: %w", k, start.rows(), start.name, move.rows(), move.name, k, k*k, ErrShape)
 	}
 	if f.err != nil {
 		return f

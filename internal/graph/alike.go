@@ -1,26 +1,53 @@
 package graph
 
+import (
+	"context"
+
+	"gonum.org/v1/gonum/floats"
+)
+
 // This file finds starts from which a fit cannot move in some direction, because the model is
 // symmetric there.
 
-// Alike returns where the copies begin whose starts must change: copies of an alternative of a
-// mixture or chain that has the same value in every row as an earlier alternative, and the copies
-// of the first operand of a product of two terms whose means are all 0. mu is the start.
-func (m *Model) Alike(mu []float64) []int {
+// Alike returns where the copies begin whose starts must change. mu is the start. They are
+//
+//   - copies of an alternative of a mixture or chain that has the same value in every row as an
+//     earlier alternative,
+//   - copies of both operands of a product whose means are all 0,
+//   - blocks with the start and the gradient of an earlier block.
+func (m *Model) Alike(mu []float64) ([]int, error) {
 	found := map[int]bool{}
 	for _, f := range m.Factors {
 		alike(f, mu, found)
 	}
+	grad := make([]float64, m.params)
+	if _, err := m.Sum(context.Background(), 1, grad, mu, nil); err != nil {
+		return nil, err
+	}
+	blocks := m.Layout.Blocks
+	for i, b := range blocks {
+		still := false
+		for _, a := range blocks[:i] {
+			still = still || a.Kind == b.Kind && a.Total == b.Total && a.Params == b.Params &&
+				floats.Equal(a.of(mu), b.of(mu)) && floats.EqualApprox(a.of(grad), b.of(grad), 1e-12)
+		}
+		for c := 0; still && c < b.Copies; c++ {
+			found[b.Start(c)] = true
+		}
+	}
 	var starts []int
-	for _, b := range m.Layout.Blocks {
+	for _, b := range blocks {
 		for i := range b.Copies {
 			if found[b.Start(i)] {
 				starts = append(starts, b.Start(i))
 			}
 		}
 	}
-	return starts
+	return starts, nil
 }
+
+// of returns the elements of b in x, a vector like μ.
+func (b *Block) of(x []float64) []float64 { return x[b.Off : b.Off+b.Total] }
 
 func alike(f Factor, mu []float64, found map[int]bool) {
 	parts := f.Parts()
@@ -88,8 +115,7 @@ func touched(f Factor, see func(start int)) {
 	}
 }
 
-// saddle marks the first operand of each product in t if the means of both operands are 0 in all
-// rows.
+// saddle marks the operands of each product in t if the means of both operands are 0 in all rows.
 func saddle(t Term, mu []float64, found map[int]bool) {
 	for _, o := range t.Operands() {
 		saddle(o, mu, found)
@@ -97,14 +123,14 @@ func saddle(t Term, mu []float64, found map[int]bool) {
 	switch x := t.(type) {
 	case *inner:
 		if x.a.zero(mu) && x.b.zero(mu) {
-			for _, s := range x.a.start {
-				found[int(s)] = true
+			for row := range x.rows {
+				x.Touch(row, func(s int) { found[s] = true })
 			}
 		}
 	case *pair:
 		if x.product && zeroMean(x.a, mu) && zeroMean(x.b, mu) {
-			for row := range x.a.Rows() {
-				x.a.Touch(row, func(s int) { found[s] = true })
+			for row := range x.rows {
+				x.Touch(row, func(s int) { found[s] = true })
 			}
 		}
 	}

@@ -139,8 +139,8 @@ func (f *Plain) unknown(mu []float64) (err error) {
 			for c, x := range [...][]float64{m.Mean, m.Square, m.Log} {
 				for j := range rows {
 					if [...]bool{mean, square, log}[c] && !finiteNumber(x[j]) {
-						err = fmt.Errorf("factor %s, row %d: %s of %s is %v%s: %w", f.name, rows[j],
-							momentNames[c], f.names[i], x[j], reason(t, c), sentinel.ErrParam)
+						err = fmt.Errorf("factor %s, row %d: %s of %s is %v%w", f.name, rows[j],
+							momentNames[c], f.names[i], x[j], reason(t, c))
 						return false
 					}
 				}
@@ -155,25 +155,30 @@ func (f *Plain) unknown(mu []float64) (err error) {
 }
 
 // reason explains why moment c of t is not known.
-func reason(t Term, c int) string {
+func reason(t Term, c int) error {
+	var b *Block
 	switch l := t.(type) {
 	case *known:
 		if c == 2 {
-			return "; the number must be positive"
+			return fmt.Errorf("; the number must be positive: %w", sentinel.ErrParam)
 		}
-		return "; data must be finite, so leave out the rows of missing values"
+		return fmt.Errorf("; data must be finite, so leave out the rows of missing values: %w",
+			sentinel.ErrNotFinite)
 	case *leaf:
-		return l.block.reason()
+		b = l.block
 	case *indicator:
-		return l.block.reason()
+		b = l.block
+	default:
+		return fmt.Errorf("; it does not follow from the moments of the operands: %w",
+			sentinel.ErrParam)
 	}
-	return "; an expression knows only the moments that follow from its operands"
+	return fmt.Errorf("; %s: %w", b.reason(), sentinel.ErrParam)
 }
 
 // reason lists the moments of the family of b.
 func (b *Block) reason() string {
 	mean, square, log := b.moments()
-	s, sep := "; the family knows only ", ""
+	s, sep := "the family of block "+b.Name+" knows only ", ""
 	for c, ok := range [...]bool{mean, square, log} {
 		if ok {
 			s += sep + momentNames[c]
@@ -181,7 +186,7 @@ func (b *Block) reason() string {
 		}
 	}
 	if b.Kind == Normal {
-		s += ", and a precision or rate needs a Gamma block"
+		s += "; a precision or rate needs a Gamma block"
 	}
 	return s
 }
@@ -274,7 +279,7 @@ func (f *Plain) additive(mu []float64, row, a, b int) bool {
 	rows, out := []int{row}, []float64{0}
 	w.Value(out, mu, rows)
 	value := func() float64 {
-		w.kernel.Value(out, rows, w.m)
+		w.kernel.Density(out, rows, w.m)
 		return out[0]
 	}
 	zero := value()

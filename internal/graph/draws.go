@@ -91,6 +91,9 @@ func (k *Custom[P]) pure(row int, m []*Moments) error {
 	return nil
 }
 
+// straight is a Kernel that may require a value that is affine in the moments of each term.
+type straight interface{ affine() bool }
+
 // affine reports whether the kernel requires a value that is affine in the moments of each term.
 func (k *Custom[P]) affine() bool { return k.Slope == nil }
 
@@ -102,7 +105,7 @@ func (w *plainWork) slopesAgree(row int) error {
 			return err
 		}
 	}
-	k, ok := w.kernel.(interface{ affine() bool })
+	k, ok := w.kernel.(straight)
 	affine := ok && k.affine()
 	w.slopes(rows)
 	v := w.out[0]
@@ -123,7 +126,7 @@ func (w *plainWork) slopesAgree(row int) error {
 			}
 			value := func(k float64) float64 {
 				*p = x + k*h
-				w.kernel.Value(out, rows, w.m)
+				w.kernel.Density(out, rows, w.m)
 				*p = x
 				return out[0]
 			}

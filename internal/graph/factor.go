@@ -30,11 +30,11 @@ type Work interface {
 
 // Kernel is a function of the moments of terms.
 type Kernel interface {
-	// Value stores E[log f] of the given rows in out. m[i] holds the moments of term i.
-	Value(out []float64, rows []int, m []*Moments)
-	// Grad stores the derivatives with respect to the moments of term i in d[i]. d is zero on
+	// Density stores E[log f] of the given rows in out. m[i] holds the moments of term i.
+	Density(out []float64, rows []int, m []*Moments)
+	// Slopes stores the derivatives with respect to the moments of term i in d[i]. d is zero on
 	// entry. out holds the values.
-	Grad(d []*Moments, rows []int, m []*Moments, out []float64)
+	Slopes(d []*Moments, rows []int, m []*Moments, out []float64)
 }
 
 // Plain is a factor with a Kernel.
@@ -83,7 +83,7 @@ func (w *plainWork) Value(out, mu []float64, rows []int) {
 	for i, t := range w.terms {
 		load(t, w.m[i], mu, rows)
 	}
-	w.kernel.Value(w.out[:len(rows)], rows, w.m)
+	w.kernel.Density(w.out[:len(rows)], rows, w.m)
 	copy(out, w.out[:len(rows)])
 }
 
@@ -109,7 +109,7 @@ func (w *plainWork) slopes(rows []int) {
 	for _, d := range w.d {
 		d.clear(len(rows))
 	}
-	w.kernel.Grad(w.d, rows, w.m, w.out[:len(rows)])
+	w.kernel.Slopes(w.d, rows, w.m, w.out[:len(rows)])
 }
 
 // NormalKernel is log N(x|m, 1/t) of the terms x, m and t.
@@ -117,7 +117,7 @@ type NormalKernel struct{}
 
 const logTwoPi = 1.8378770664093454836
 
-func (NormalKernel) Value(out []float64, _ []int, m []*Moments) {
+func (NormalKernel) Density(out []float64, _ []int, m []*Moments) {
 	x, c, t := m[0], m[1], m[2]
 	for i := range out {
 		square := x.Square[i] - 2*x.Mean[i]*c.Mean[i] + c.Square[i]
@@ -125,7 +125,7 @@ func (NormalKernel) Value(out []float64, _ []int, m []*Moments) {
 	}
 }
 
-func (NormalKernel) Grad(d []*Moments, _ []int, m []*Moments, out []float64) {
+func (NormalKernel) Slopes(d []*Moments, _ []int, m []*Moments, out []float64) {
 	x, c, t := m[0], m[1], m[2]
 	for i := range out {
 		s := t.Mean[i]
@@ -139,7 +139,7 @@ func (NormalKernel) Grad(d []*Moments, _ []int, m []*Moments, out []float64) {
 // GammaKernel is log Gamma(x|Shape, r) of the terms x and r.
 type GammaKernel struct{ Shape float64 }
 
-func (k GammaKernel) Value(out []float64, _ []int, m []*Moments) {
+func (k GammaKernel) Density(out []float64, _ []int, m []*Moments) {
 	l, _ := math.Lgamma(k.Shape)
 	x, r := m[0], m[1]
 	for i := range out {
@@ -147,7 +147,7 @@ func (k GammaKernel) Value(out []float64, _ []int, m []*Moments) {
 	}
 }
 
-func (k GammaKernel) Grad(d []*Moments, _ []int, m []*Moments, out []float64) {
+func (k GammaKernel) Slopes(d []*Moments, _ []int, m []*Moments, out []float64) {
 	x, r := m[0], m[1]
 	for i := range out {
 		d[0].Log[i], d[0].Mean[i] = k.Shape-1, -r.Mean[i]
@@ -171,13 +171,13 @@ func (k *ExpectKernel) at(rows []int, m []*Moments, i int) (value, dm, dv float6
 	return k.Expect(k.Y[r], c, math.Max(0, m[0].Square[i]-c*c))
 }
 
-func (k *ExpectKernel) Value(out []float64, rows []int, m []*Moments) {
+func (k *ExpectKernel) Density(out []float64, rows []int, m []*Moments) {
 	for i := range out {
 		out[i], _, _ = k.at(rows, m, i)
 	}
 }
 
-func (k *ExpectKernel) Grad(d []*Moments, rows []int, m []*Moments, out []float64) {
+func (k *ExpectKernel) Slopes(d []*Moments, rows []int, m []*Moments, out []float64) {
 	for i := range out {
 		_, dm, dv := k.at(rows, m, i)
 		d[0].Mean[i], d[0].Square[i] = dm-2*m[0].Mean[i]*dv, dv
@@ -206,7 +206,7 @@ func (k *Custom[P]) row(p []P, m []*Moments, i int) {
 	}
 }
 
-func (k *Custom[P]) Value(out []float64, rows []int, m []*Moments) {
+func (k *Custom[P]) Density(out []float64, rows []int, m []*Moments) {
 	p := make([]P, len(m))
 	for i, r := range rows {
 		k.row(p, m, i)
@@ -214,7 +214,7 @@ func (k *Custom[P]) Value(out []float64, rows []int, m []*Moments) {
 	}
 }
 
-func (k *Custom[P]) Grad(d []*Moments, rows []int, m []*Moments, out []float64) {
+func (k *Custom[P]) Slopes(d []*Moments, rows []int, m []*Moments, out []float64) {
 	p, g := make([]P, len(m)), make([]P, len(m))
 	for i, r := range rows {
 		k.row(p, m, i)
