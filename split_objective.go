@@ -38,6 +38,11 @@ func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 			st, ErrParam)
 	}
 	reached := s.Dist().Clone()
+	if t, ok := s.F.(*plateTerms); ok {
+		if reached, err = t.whole(reached.(*Exp)); err != nil {
+			return q, err
+		}
+	}
 	if q, ok = reached.(Q); !ok {
 		return q, fmt.Errorf("pgsvi: the state is over a %T, so it belongs to another Objective: "+
 			"%w", reached, ErrParam)
@@ -66,11 +71,15 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 //   - ErrNoProx if the pair (H, d) has no proximal step on the family of Init.
 //
 // NewStepper also returns errors of F, H and d.
-func (o Objective[Q]) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
+func (o Objective[Q]) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
 	if v := reflect.ValueOf(o.Init); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("pgsvi: Objective.Init is nil: %w", ErrParam)
 	}
-	return problem{o.F, o.H, o.Init, o.Inner}.newStepper(d)
+	p, err := problem{o.F, o.H, o.Init, o.Inner}.batched(env.size(), d)
+	if err != nil {
+		return nil, err
+	}
+	return p.newStepper(d)
 }
 
 // problem is an Objective over a Dist of any type. It does the work of Objective.

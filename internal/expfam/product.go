@@ -13,6 +13,31 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
+// MeanIfValid stores the mean parameters of f at eta in dst and reports whether eta is valid. If not,
+// dst is undefined.
+func MeanIfValid(f Family, dst, eta []float64) bool {
+	if c, ok := f.(checkedFamily); ok {
+		return c.MeanIfValid(1, dst, eta)
+	}
+	if !valid(f, eta) {
+		return false
+	}
+	f.Mean(dst, eta)
+	return true
+}
+
+// Divergence returns KL(q‖p), in nats, for members q and p of f with natural parameters eta and etaP.
+func Divergence(f Family, eta, etaP []float64) float64 {
+	if k, ok := f.(klFamily); ok {
+		return k.Divergence(eta, etaP)
+	}
+	q, p := New(f), New(f)
+	if q.SetNatural(eta) != nil || p.SetNatural(etaP) != nil {
+		return math.NaN()
+	}
+	return q.KL(p)
+}
+
 // Product returns the family of independent parts. It concatenates their z, η, T, μ and charts. It is
 // a PathFamily if all parts are.
 func Product(parts []Family) Family {
@@ -292,12 +317,7 @@ func (f *product) DivergenceOn(workers int, eta, etaP []float64) (kl float64) {
 			kl += x.DivergenceOn(workers, eta[i:j], etaP[i:j])
 			return
 		}
-		if x, ok := g.(klFamily); ok {
-			kl += x.Divergence(eta[i:j], etaP[i:j])
-			return
-		}
-		q, p := f.part(g, eta[i:j]), f.part(g, etaP[i:j])
-		kl += q.KL(p)
+		kl += Divergence(g, eta[i:j], etaP[i:j])
 	})
 	return kl
 }
