@@ -28,6 +28,8 @@ type Profile struct {
 	Copies
 	mu   []float64 // mean parameters of Start
 	span [][2]int  // where the global blocks are in μ
+	idle []place   // copies of plates that no row touches
+	rest Sum       // of these copies
 	pool sync.Pool // *profileWork
 }
 
@@ -39,7 +41,8 @@ type Copies struct {
 	Norm         []float64       // a of each copy of each block
 }
 
-// NewProfile returns F. mu holds the mean parameters of c.Start.
+// NewProfile returns F. mu holds the mean parameters of c.Start. NewProfile changes both for copies
+// that no row touches.
 func NewProfile(p *Plates, c Copies, mu []float64) *Profile {
 	f := &Profile{Plates: p, Copies: c, mu: mu}
 	for i, b := range p.model.Layout.Blocks {
@@ -48,7 +51,34 @@ func NewProfile(p *Plates, c Copies, mu []float64) *Profile {
 		}
 	}
 	f.pool.New = func() any { return f.newWork() }
+	f.rests()
 	return f
+}
+
+// rests moves the copies that no row touches to η_p − b, if that is valid.
+func (f *Profile) rests() {
+	used := make([]bool, f.before[len(f.Global)])
+	for _, c := range f.copies {
+		used[f.index(c)] = true
+	}
+	w := f.newWork()
+	for i, b := range f.model.Layout.Blocks {
+		for k := range b.Copies {
+			c := place{int32(i), int32(k)}
+			if f.Global[i] || used[f.index(c)] {
+				continue
+			}
+			f.each(c, func(i int) { w.to[i] = f.Prior[i] - f.Base[i] })
+			if f.mean(w, c) {
+				f.each(c, func(i int) { f.Start[i], f.mu[i] = w.to[i], w.at[i] })
+			}
+			f.each(c, func(i int) { w.to[i], w.mu[i] = f.Start[i], f.mu[i] })
+			f.idle = append(f.idle, c)
+			v := f.local(w, c)
+			f.rest.Value += v
+			f.rest.Size += math.Abs(v)
+		}
+	}
 }
 
 // Pack stores the elements of x, laid out as μ, that belong to global blocks in dst.
@@ -74,6 +104,8 @@ type profileWork struct {
 	mu, eta []float64 // of the present q
 	grad    []float64 // ∇_μ Σ E[log f]
 	to, at  []float64 // η and μ of the target, or of the q that is tried
+	lastEta []float64 // η before the last target
+	lastTo  []float64 // the last target
 	pull    []float64 // Σ grad over the units that are done, for global blocks
 	done    Sum       // of these units
 	small   [2][]float64
@@ -82,7 +114,8 @@ type profileWork struct {
 
 func (f *Profile) newWork() *profileWork {
 	w := &profileWork{modelWork: newModelWork(f.model.Factors)}
-	dense.ResizeAll(len(f.mu), &w.mu, &w.eta, &w.grad, &w.to, &w.at, &w.pull)
+	dense.ResizeAll(len(f.mu), &w.mu, &w.eta, &w.grad, &w.to, &w.at, &w.lastEta, &w.lastTo,
+		&w.pull)
 	return w
 }
 
@@ -118,13 +151,16 @@ func (f *Profile) Sum(ctx context.Context, dst, mu []float64, units []int, eta [
 		f.minimize(w, chunk)
 		chunk = chunk[:0]
 	}
-	w.done.Value *= scale
-	w.done.Size *= scale
+	w.done.Value = scale*w.done.Value + f.rest.Value
+	w.done.Size = scale*w.done.Size + f.rest.Size
 	f.addGlobal(dst, w.pull, scale)
 	f.addCommon(w, dst)
 	if eta != nil {
 		for _, c := range f.copies {
 			f.each(c, func(i int) { eta[i] = w.eta[i] })
+		}
+		for _, c := range f.idle {
+			f.each(c, func(i int) { eta[i] = f.Start[i] })
 		}
 	}
 	return w.done, nil
@@ -221,7 +257,7 @@ func (f *Profile) minimize(w *profileWork, units []int) {
 func (f *Profile) descend(w *profileWork, units []int) (best, size float64, known bool) {
 	best, size = f.objective(w, units)
 	first := 1.0
-	for range mostMoves {
+	for k := range mostMoves {
 		moving, valid := f.aim(w, units)
 		if len(moving) == 0 {
 			return best, size, true
@@ -230,15 +266,26 @@ func (f *Profile) descend(w *profileWork, units []int) (best, size float64, know
 			f.divide(w, slices.Clone(moving))
 			return 0, 0, false
 		}
+		lower := func() bool {
+			f.set(w, units)
+			v, s := f.objective(w, units)
+			ok := v <= best+roundingMove*size || !finiteNumber(best) && finiteNumber(v)
+			if ok {
+				best, size = v, s
+			}
+			return ok
+		}
+		if mixes := f.mix(w, units, k > 0 && valid); mixes {
+			if lower() {
+				f.keep(w, units)
+				continue
+			}
+			f.unmix(w, units)
+		}
 		rho := 1.0
 		for {
-			if valid && rho <= first {
-				f.set(w, units)
-				v, s := f.objective(w, units)
-				if v <= best+roundingMove*size || !finiteNumber(best) && finiteNumber(v) {
-					best, size = v, s
-					break
-				}
+			if valid && rho <= first && lower() {
+				break
 			}
 			if rho /= 2; rho < sharedMove && len(units) > 1 {
 				half := len(units) / 2
@@ -254,6 +301,50 @@ func (f *Profile) descend(w *profileWork, units []int) (best, size float64, know
 		first = min(1, 2*rho)
 	}
 	return 0, 0, false
+}
+
+// mix replaces the target of each unit by a mixture with its last target, for which the step to the
+// target is predicted to be shortest (Anderson 1965, with one difference). It keeps the target for the
+// next call and for unmix. It reports false and changes no target if ok is false, because there is no
+// last target.
+func (f *Profile) mix(w *profileWork, units []int, ok bool) bool {
+	for _, u := range units {
+		var along, square float64
+		for _, c := range f.of(u) {
+			f.each(c, func(i int) {
+				step := w.to[i] - w.eta[i]
+				change := step - (w.lastTo[i] - w.lastEta[i])
+				along += step * change
+				square += change * change
+			})
+		}
+		theta := 0.0
+		if ok && square > 0 {
+			theta = along / square
+		}
+		for _, c := range f.of(u) {
+			f.each(c, func(i int) {
+				to := w.to[i]
+				w.to[i] -= theta * (to - w.lastTo[i])
+				w.lastTo[i], w.lastEta[i] = to, w.eta[i]
+			})
+			if theta != 0 && !f.mean(w, c) {
+				f.each(c, func(i int) { w.to[i] = w.lastTo[i] })
+				f.mean(w, c)
+			}
+		}
+	}
+	return ok
+}
+
+// unmix restores the targets that mix has replaced.
+func (f *Profile) unmix(w *profileWork, units []int) {
+	for _, u := range units {
+		for _, c := range f.of(u) {
+			f.each(c, func(i int) { w.to[i] = w.lastTo[i] })
+			f.mean(w, c)
+		}
+	}
 }
 
 // divide calls descend for each list of units, from the present q.
@@ -293,14 +384,19 @@ func (f *Profile) objective(w *profileWork, units []int) (value, size float64) {
 	value, size = -w.sum.Value, w.sum.Size
 	for _, u := range units {
 		for _, c := range f.of(u) {
-			v := -f.Norm[f.index(c)]
-			f.each(c, func(i int) { v += f.Base[i] * w.mu[i] })
-			v += expfam.Divergence(f.Family[c.block], f.slice(w, w.to, c, 0), f.slice(w, f.Prior, c, 1))
+			v := f.local(w, c)
 			value += v
 			size += math.Abs(v)
 		}
 	}
 	return value, size
+}
+
+// local returns bᵀμ − a + KL(q‖p) of a copy at w.mu and w.to.
+func (f *Profile) local(w *profileWork, c place) float64 {
+	v := -f.Norm[f.index(c)]
+	f.each(c, func(i int) { v += f.Base[i] * w.mu[i] })
+	return v + expfam.Divergence(f.Family[c.block], f.slice(w, w.to, c, 0), f.slice(w, f.Prior, c, 1))
 }
 
 // gather adds the given rows of all factors to the sum and the gradient of w.
