@@ -73,7 +73,7 @@ func ExampleProductOf() {
 	// dimension 3 with 7 parameters
 }
 
-// A saved distribution is the same to the last bit after Load. A custom Family must be registered with
+// Load restores a saved distribution bit for bit. A custom Family must be registered with
 // Register first.
 func ExampleExp_Save() {
 	rate, err := pgsvi.NewGamma(3, 2)

@@ -19,11 +19,11 @@ import (
 //	log p(y, z) = Σ_b log p_b(z_b) + Σ_i log f_i(y, z),   q(z) = Π_b q_b(z_b).
 //
 // Write a model in the order of a generative story. Block declares each group of unknowns with its
-// family, the number of copies and a prior, and returns a Term. A Term is a number per row, and Copy,
-// Element, Dot, Inner, Plus and Times make other numbers from it. A Factor is a density of such
-// numbers with a row per observation, and Add adds it. A block whose prior depends on other unknowns
-// has a nil prior and a factor instead. Then Objective reports all mistakes at once, or returns the
-// model to fit:
+// family, the number of copies and a prior, and returns a Term. A Term is a number per row, and
+// Copy, Element, Dot, Inner, Plus and Times make other numbers from it. A Factor is a density of
+// such numbers with a row per observation, and Add adds it. A block whose prior depends on other
+// unknowns has a nil prior and a factor instead. Then Objective reports all mistakes at once, or
+// returns the model to fit:
 //
 //	var g pgsvi.Graph
 //	w := g.Block("w", 1, pgsvi.NewIsotropic(3, 100))     // weights ~ N(0, 100 I)
@@ -33,8 +33,8 @@ import (
 //	q, res, err := o.Fit(ctx, nil)
 //	post := w.Of(q)[0].(*pgsvi.Gaussian)
 //
-// Distributions of one copy are families: a *Gaussian, or an *Exp such as a Gamma, Beta, Dirichlet or
-// categorical distribution. The unknowns of a regression belong into one Gaussian with a full
+// Distributions of one copy are families: a *Gaussian, or an *Exp such as a Gamma, Beta, Dirichlet
+// or categorical distribution. The unknowns of a regression belong into one Gaussian with a full
 // covariance, because q treats different blocks and copies as independent.
 //
 // Missing values have no row. A missing value that is an unknown is a block of its own, with a copy
@@ -42,10 +42,11 @@ import (
 // ChainFactor; those of several rows, such as the classes of nodes of a network, are a categorical
 // block. A prior in standard deviations must be written as a Gamma prior of the precision.
 //
-// In a conditionally conjugate model, E_q[log p(y, z)] is affine in the mean parameters μ_b of each
-// block, and a step with the KL divergence over all terms is that of natural-gradient variational
-// inference, and with a mini-batch that of stochastic variational inference (Hoffman, Blei, Wang and
-// Paisley 2013). Other factors are linearized in μ. Without a step size, no step lowers the ELBO.
+// In a conditionally conjugate model, E_q[log p(y, z)] is affine in the mean parameters μ_b of
+// each block, and a step with the KL divergence over all terms is that of natural-gradient
+// variational inference, and with a mini-batch that of stochastic variational inference (Hoffman,
+// Blei, Wang and Paisley 2013). Other factors are linearized in μ. Without a step size, no step
+// lowers the ELBO.
 //
 // Limits. Blocks are independent under q, so a chain x_t | x_{t−1} of separate copies loses the
 // correlation of neighbors. Make the whole path one Gaussian block with differences by Dot; its
@@ -79,13 +80,13 @@ type Graph struct {
 // for all copies, and n are one for each.
 //
 // Copies that start equal and enter the model alike stay equal, at a saddle of the ELBO. Objective
-// changes such starts at random, with a fixed seed: the copies of alternatives of a MixtureFactor or
-// ChainFactor that are equal in all rows, the operands of an Inner or Times whose means are all 0,
-// and a block with the start and the gradient of an earlier block. The mean of a Gaussian becomes a
-// draw from its start, and other families move by about 30%. So give a start whose variance matches
-// the scale of the data, or starts that differ; the ELBO may have several maxima. Copies of one block
-// that only a factor of your own could tell apart are not moved: give the parameters of the classes
-// of a network, for example, starts that differ.
+// changes such starts at random, with a fixed seed: the copies of alternatives of a MixtureFactor
+// or ChainFactor that are equal in all rows, the operands of an Inner or Times whose means are all
+// 0, and a block with the start and the gradient of an earlier block. The mean of a Gaussian
+// becomes a draw from its start, and other families move by about 30%. So give a start whose
+// variance matches the scale of the data, or starts that differ; the ELBO may have several maxima.
+// Copies of one block that only a factor of your own could tell apart are not moved: give the
+// parameters of the classes of a network, for example, starts that differ.
 //
 // Names are for errors. Objective reports the errors of Block.
 func (g *Graph) Block(name string, n int, prior ExpFamily, start ...ExpFamily) Term {
@@ -198,16 +199,16 @@ func (b *graphBlock) parts(qs []ExpFamily) ([]ExpFamily, error) {
 // Add adds factors to the model.
 func (g *Graph) Add(f ...Factor) { g.factors = append(g.factors, f...) }
 
-// Objective returns the negative ELBO of the model, ready to fit. F is −Σ E_q[log f_i], and H is the
-// KL divergence to the priors of the blocks.
+// Objective returns the negative ELBO of the model, ready to fit. F is −Σ E_q[log f_i], and H is
+// the KL divergence to the priors of the blocks.
 //
 // Mini-batches are over the rows of all factors with more than one row, and a factor of one row
-// belongs to every batch. It is different with plates, which are blocks with at least 16 copies that
-// touch few rows each, such as an effect per subject. The rows that touch a copy of a plate then form
-// one term of a mini-batch (Solver.BatchSize), which is never split. A step first finds the best
-// copies of its batch for the present global blocks, and then moves the global blocks, for which the
-// batch is scaled to all terms (Hoffman, Blei, Wang and Paisley 2013). This needs KL divergences, and
-// terms of at most an eighth of all rows.
+// belongs to every batch. Plates are an exception: blocks with at least 16 copies that touch few
+// rows each, such as an effect per subject. All rows that touch a copy of a plate form one term of
+// a mini-batch (Solver.BatchSize). A step first finds the best copies of its batch for the present
+// global blocks, and then moves the global blocks, for which the batch is scaled to all terms
+// (Hoffman, Blei, Wang and Paisley 2013). This needs KL divergences, and terms of at most an
+// eighth of all rows.
 //
 // The error joins the mistakes of all blocks and factors, and names the block, the factor and the
 // row. To find them, Objective evaluates every factor at the start. The errors wrap
@@ -373,9 +374,9 @@ func relocated(q ExpFamily, rng *rand.Rand) ExpFamily {
 }
 
 // LogProb returns log p(y, z) as a function of z, in the order of the blocks and their copies, for
-// PSIS (see NewPSIS). A factor that bounds an expectation is exact there, because its value at known
-// numbers is log f. The function is safe for concurrent use if the factors are. It returns NaN if
-// the model has a mistake.
+// PSIS (see NewPSIS). A factor that bounds an expectation is exact there, because its value at
+// known numbers is log f. The function is safe for concurrent use if the factors are. It returns
+// NaN if the model has a mistake.
 func (g *Graph) LogProb() func(z []float64) float64 {
 	f, err := g.smooth()
 	if err != nil {

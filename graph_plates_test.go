@@ -157,7 +157,7 @@ func topicsPlate(n int) *pgsvi.Graph {
 	return g
 }
 
-// cellsPlate is a matrix with n rows and 30 columns of rank 2, most of whose cells are known.
+// cellsPlate is a matrix of rank 2 with n rows and 30 columns. Most cells are known.
 func cellsPlate(n int) *pgsvi.Graph {
 	rng := testkit.Rand(406)
 	vectors := func(n int) (s []pgsvi.ExpFamily) {
@@ -295,8 +295,8 @@ func TestPlatesBits(t *testing.T) {
 	}
 }
 
-// TestPlatesFullBatch checks that a run whose batches hold all units, or without mini-batches, takes
-// the steps over all blocks, and that another divergence does, too.
+// TestPlatesFullBatch checks that a run takes steps over all blocks if its batches hold all units, or
+// if it has another divergence.
 func TestPlatesFullBatch(t *testing.T) {
 	ctx := context.Background()
 	o := testkit.Must(meansPlate(100).Objective())

@@ -35,8 +35,8 @@ func mixedProduct(t *testing.T) (q *pgsvi.Exp, last []int) {
 	return q, last
 }
 
-// TestProductMean checks that the mean parameters of a product are those of its parts, and that one
-// part with parameters outside its set makes the product reject them.
+// TestProductMean checks that a product has the mean parameters of its parts, and rejects natural
+// parameters if one part does.
 func TestProductMean(t *testing.T) {
 	q, last := mixedProduct(t)
 	eta := q.Natural(nil)

@@ -2,7 +2,7 @@ package graph
 
 // This file divides the rows of a model into units for mini-batches. A plate is a block with a copy
 // per group of rows, such as an effect per subject. A mini-batch with a part of the rows of a copy
-// says little about it, so all rows that touch a copy of a plate form a unit, which a batch takes
+// determines the copy badly, so all rows that touch a copy of a plate form a unit, which a batch takes
 // whole. Blocks that are not plates are global. profile.go optimizes the copies of a unit.
 
 import (

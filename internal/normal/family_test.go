@@ -57,7 +57,7 @@ func families() (fs []Family) {
 	return fs
 }
 
-// TestFamily checks all functions of Family against those of a Form, on both sides of smallDim.
+// TestFamily compares all functions of Family with a Form, on both sides of smallDim.
 func TestFamily(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, f := range families() {
