@@ -47,6 +47,7 @@
 //	models to compare or to check                CompareLOO, CrossValidate, PSIS, PredictiveCheck
 //	predictions with intervals                   Prediction, made by the method At of a posterior
 //	a prediction to explain                      GLMPosterior.Explain, MarginalEffects, Summary
+//	unknowns of several kinds that interact      Graph: blocks of unknowns and factors
 //	your own log-likelihood                      Objective with Expect and LogLik
 //	your own model with local variables          Objective with Conjugate
 //	a posterior that is not Gaussian             Objective with NewGamma and others, or a Family

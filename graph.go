@@ -11,84 +11,97 @@ import (
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/graph"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Graph is a model of your own. It consists of blocks of unknowns z_1, z_2, … with independent
-// approximations, and factors of the joint density,
+// approximations q_b, and factors of the joint density,
 //
 //	log p(y, z) = Σ_b log p_b(z_b) + Σ_i log f_i(y, z),   q(z) = Π_b q_b(z_b).
 //
-// Write a model in the order of a generative story. Block declares each group of unknowns with its
-// family, the number of copies and a prior, and returns a Term. A Term is a number per row, and
-// Copy, Element, Dot, Inner, Plus and Times make other numbers from it. A Factor is a density of
-// such numbers with a row per observation, and Add adds it. A block whose prior depends on other
-// unknowns has a nil prior and a factor instead. Then Objective reports all mistakes at once, or
-// returns the model to fit:
+// Write a model in the order of a generative story. Block declares a group of unknowns by its family,
+// the number of copies and a prior, and returns a Term, which is a number per row. Copy, Element,
+// Dot, Inner, Plus and Times make other numbers of it. A Factor is a density of such numbers, with a
+// row per observation. If the prior of a block depends on other unknowns, the prior is nil and a
+// factor replaces it. Objective reports all mistakes at once, or returns the model to fit:
 //
 //	var g pgsvi.Graph
-//	w := g.Block("w", 1, pgsvi.NewIsotropic(3, 100))     // weights ~ N(0, 100 I)
-//	t := g.Block("t", 1, gamma)                          // noise precision ~ Gamma
+//	w := g.Block("w", 1, pgsvi.NewIsotropic(3, 100)) // weights ~ N(0, 100 I)
+//	t := g.Block("t", 1, gamma)                      // precision of the noise ~ Gamma
 //	g.Add(pgsvi.NormalFactor(pgsvi.Known(y...), w.Dot(x), t)) // y_n ~ N(x_nᵀw, 1/t)
 //	o, err := g.Objective()
+//	...
 //	q, res, err := o.Fit(ctx, nil)
-//	post := w.Of(q)[0].(*pgsvi.Gaussian)
+//	...
+//	weights := w.Of(q)[0].(*pgsvi.Gaussian)
+//	predictions := w.Dot(xnew).Moments(q)
 //
-// Distributions of one copy are families: a *Gaussian, or an *Exp such as a Gamma, Beta, Dirichlet
-// or categorical distribution. The unknowns of a regression belong into one Gaussian with a full
-// covariance, because q treats different blocks and copies as independent.
+// The family of a block is the family of its prior: a *Gaussian, or an *Exp such as a Gamma, Beta,
+// Dirichlet or categorical distribution. Put unknowns that are correlated, such as all weights of a
+// regression, into one Gaussian with a full covariance, because q treats blocks and copies as
+// independent. Write the prior of a standard deviation as a Gamma prior of the precision.
 //
-// Missing values have no row. A missing value that is an unknown is a block of its own, with a copy
-// per missing value. Discrete unknowns of a single row are summed out by MixtureFactor and
-// ChainFactor; those of several rows, such as the classes of nodes of a network, are a categorical
-// block. A prior in standard deviations must be written as a Gamma prior of the precision.
+// An observation that is missing has no row. If a missing value is an unknown of the model, it is a
+// copy of a block. MixtureFactor and ChainFactor sum out the classes of rows and the states of
+// sequences. A class that several rows depend on, such as the class of a node of a network, is a
+// copy of a categorical block.
 //
-// In a conditionally conjugate model, E_q[log p(y, z)] is affine in the mean parameters μ_b of
-// each block, and a step with the KL divergence over all terms is that of natural-gradient
-// variational inference, and with a mini-batch that of stochastic variational inference (Hoffman,
-// Blei, Wang and Paisley 2013). Other factors are linearized in μ. Without a step size, no step
-// lowers the ELBO.
+// In a conditionally conjugate model, E_q[log p(y, z)] is affine in the mean parameters μ_b of each
+// block. A step with the KL divergence over all terms is then natural-gradient variational inference,
+// and over a mini-batch it is stochastic variational inference (Hoffman, Blei, Wang and Paisley
+// 2013). Factors that are not conjugate are linearized in μ. Steps over all terms without a step
+// size never lower the ELBO.
 //
-// Limits. Blocks are independent under q, so a chain x_t | x_{t−1} of separate copies loses the
-// correlation of neighbors. Make the whole path one Gaussian block with differences by Dot; its
-// cost is cubic in the length. A factor with an unknown precision matrix can be written with
-// NewFactor from the statistics of a Wishart block (see Block), but there is no ready one. The
-// likelihood of an Inner or Times needs a bound, such as the example of NewFactor. An E[u²] of
-// Gamma, Beta and Dirichlet blocks is not available.
+// The model has these limits:
 //
-// The zero Graph is empty and ready to use. A Graph is not safe for concurrent use; its Objective
+//   - Blocks are independent under q, so that a chain x_t | x_{t−1} of separate copies loses the
+//     correlation of neighbors. Make the whole path one Gaussian block, and its differences by Dot.
+//     The cost is cubic in the length of the path.
+//   - There is no ready factor for an unknown precision matrix. NewFactor can make one from the
+//     statistics of a Wishart block; see Block.
+//   - LikelihoodFactor needs a Gaussian predictor. Inner and Times need a lower bound of the
+//     likelihood, as in the example of NewFactor.
+//   - E[u²] of Gamma, Beta and Dirichlet blocks is not available.
+//
+// The zero Graph is empty and ready to use. A Graph is not safe for concurrent use, but its Objective
 // is.
 type Graph struct {
-	blocks  *graphBlocks // nil if there are none
+	blocks  *graphBlocks // nil before the first Block
 	factors []Factor
 	errs    []error
 }
 
-// Block declares n independent copies of unknowns of one family, and returns a Term with a row for
-// each element of each copy, copy by copy:
+// Block declares n independent copies of unknowns of one family. It returns a Term with a row for each
+// element of each copy, copy by copy:
 //
-//	family                            rows of a copy             known moments
-//	Gaussian of dimension d           z_1 … z_d                  E[u], E[u²]
-//	Gamma                             z                          E[u], E[log u]
-//	Beta                              z, 1−z                     E[log u]
-//	Dirichlet                         z_1 … z_K                  E[log u]
-//	Categorical, Bernoulli            1 if z = k, k = 0 … K−1    E[u], E[u²]
-//	Wishart, NormalWishart, Poisson,  T(z), the statistics of    E[u]
-//	InverseGamma, your own Family     the family
+//	family                             rows of a copy              known moments
+//	Gaussian of dimension d            z_1 … z_d                   E[u], E[u²]
+//	Gamma                              z                           E[u], E[log u]
+//	Beta                               z, 1−z                      E[log u]
+//	Dirichlet                          z_1 … z_K                   E[log u]
+//	categorical, Bernoulli             1 if z = k, k = 0 … K−1     E[u], E[u²]
+//	Wishart, NormalWishart, Poisson,   the statistics T(z) of the  E[u]
+//	InverseGamma, your own Family      family
 //
-// The model includes E[log prior] of each copy. A nil prior means that the factors are all there
-// is; it needs a start. start is where a fit begins: nothing means the prior, one distribution is
-// for all copies, and n are one for each.
+// The model includes log prior of each copy. A nil prior means that factors are the prior; the block
+// then needs a start. start is where a fit begins: none means the prior, one is for all copies, and n
+// are one for each copy. The name is for errors, and Objective reports the errors of Block.
 //
-// Copies that start equal and enter the model alike stay equal, at a saddle of the ELBO. Objective
-// changes such starts at random, with a fixed seed: the copies of alternatives of a MixtureFactor
-// or ChainFactor that are equal in all rows, the operands of an Inner or Times whose means are all
-// 0, and a block with the start and the gradient of an earlier block. The mean of a Gaussian
-// becomes a draw from its start, and other families move by about 30%. So give a start whose
-// variance matches the scale of the data, or starts that differ; the ELBO may have several maxima.
-// Copies of one block that only a factor of your own could tell apart are not moved: give the
-// parameters of the classes of a network, for example, starts that differ.
+// Copies that start equal and enter the model alike would stay equal, at a saddle of the ELBO.
+// Objective moves these copies apart:
 //
-// Names are for errors. Objective reports the errors of Block.
+//   - the copies in alternatives of a MixtureFactor or ChainFactor that are equal in all rows,
+//   - the operands of an Inner or Times whose means are all 0,
+//   - a block with the start and the gradient of an earlier block,
+//   - if there are none of these, copies of a block that all have the same start and gradient.
+//
+// It draws the means of Gaussians from their start several times, with decreasing spread and a fixed
+// seed, shifts other families at random, and keeps the start with the best ELBO after a few steps.
+// The ELBO may still have better maxima, so give starts that differ if you can.
+//
+// If factors connect copies of a categorical block, such as the classes of the nodes of a network,
+// Objective finds their start by coordinate ascent, one copy after another, given the starts of the
+// other blocks. The parameters of the classes should then have starts that differ.
 func (g *Graph) Block(name string, n int, prior ExpFamily, start ...ExpFamily) Term {
 	if g.blocks == nil {
 		g.blocks = new(graphBlocks)
@@ -199,19 +212,20 @@ func (b *graphBlock) parts(qs []ExpFamily) ([]ExpFamily, error) {
 // Add adds factors to the model.
 func (g *Graph) Add(f ...Factor) { g.factors = append(g.factors, f...) }
 
-// Objective returns the negative ELBO of the model, ready to fit. F is −Σ E_q[log f_i], and H is
-// the KL divergence to the priors of the blocks.
+// Objective returns the negative ELBO of the model, ready to fit. F is −Σ E_q[log f_i], and H is the
+// KL divergence to the priors of the blocks.
 //
 // Mini-batches are over the rows of all factors with more than one row, and a factor of one row
-// belongs to every batch. Plates are an exception: blocks with at least 16 copies that touch few
-// rows each, such as an effect per subject. All rows that touch a copy of a plate form one term of
-// a mini-batch (Solver.BatchSize). A step first finds the best copies of its batch for the present
+// belongs to every batch. Plates are an exception: blocks with at least 16 copies that touch few rows
+// each, such as an effect per subject. All rows that touch a copy of a plate form one term of a
+// mini-batch (Solver.BatchSize). A step first finds the best copies of its batch for the present
 // global blocks, and then moves the global blocks, for which the batch is scaled to all terms
-// (Hoffman, Blei, Wang and Paisley 2013). This needs KL divergences, and terms of at most an
-// eighth of all rows.
+// (Hoffman, Blei, Wang and Paisley 2013). This needs KL divergences, and terms of at most an eighth of
+// all rows.
 //
 // The error joins the mistakes of all blocks and factors, and names the block, the factor and the
-// row. To find them, Objective evaluates every factor at the start. The errors wrap
+// row. To find them, Objective evaluates every factor at the start. A search for random starts (see
+// Block) costs about a hundred gradients. The errors wrap
 //   - ErrEmpty if there are no blocks, factors or rows;
 //   - ErrShape if lengths or indices disagree;
 //   - ErrParam if a block has neither a prior nor a factor, a term belongs to another Graph, a moment
@@ -224,6 +238,9 @@ func (g *Graph) Objective() (Objective[*Exp], error) {
 	var o Objective[*Exp]
 	f, err := g.smooth()
 	if err != nil {
+		return o, err
+	}
+	if err := f.separate(g.blocks); err != nil {
 		return o, err
 	}
 	return Objective[*Exp]{F: f, H: KLTo(f.prior), Init: f.start}, nil
@@ -243,21 +260,15 @@ func (g *Graph) smooth() (*graphTerms, error) {
 	if f.prior, err = g.blocks.product(func(b *graphBlock) []ExpFamily { return b.prior }); err != nil {
 		return nil, err
 	}
-	start, err := g.blocks.product(func(b *graphBlock) []ExpFamily { return b.start })
+	f.start, err = g.blocks.product(func(b *graphBlock) []ExpFamily { return b.start })
 	if err != nil {
 		return nil, err
 	}
-	mu := start.MeanParams(nil)
-	if errs := f.model.Check(mu); errs != nil {
+	if errs := f.model.Check(f.start.MeanParams(nil)); errs != nil {
 		return nil, prefixedEach(errs)
 	}
-	alike, err := f.model.Alike(mu)
-	if err != nil {
-		return nil, prefixed(err)
-	}
 	f.setBase()
-	f.start, err = g.blocks.separate(start, alike)
-	return f, err
+	return f, nil
 }
 
 // mistakes returns the errors that need no values.
@@ -321,10 +332,26 @@ func (l *graphBlocks) product(of func(b *graphBlock) []ExpFamily) (*Exp, error) 
 	return ProductOf(all...)
 }
 
-// separate returns start with random shifts of the copies that begin at the given elements of μ.
-func (l *graphBlocks) separate(start *Exp, alike []int) (*Exp, error) {
+// A start of copies that are alike is the best of several random starts after a few steps, because
+// the ELBO of a mixture has many maxima (Biernacki, Celeux and Govaert 2003). The starts have
+// different spreads, because a prior may be much wider than the data.
+const (
+	randomStarts = 8
+	startSteps   = 10
+	narrowStart  = 0.03 // spread of the last start, relative to the given start
+)
+
+// chartShift is the standard deviation of random shifts in the chart of a family.
+const chartShift = 0.3
+
+// separate moves copies apart that are alike.
+func (f *graphTerms) separate(l *graphBlocks) error {
+	alike, err := f.model.Alike(f.start.MeanParams(nil))
+	if err != nil {
+		return prefixed(err)
+	}
 	if len(alike) == 0 {
-		return start, nil
+		return f.assign(f.start)
 	}
 	moved := map[*graph.Block]map[int]bool{}
 	for _, s := range alike {
@@ -334,35 +361,59 @@ func (l *graphBlocks) separate(start *Exp, alike []int) (*Exp, error) {
 		}
 		moved[b][c] = true
 	}
-	rng := rand.New(rand.NewPCG(seed1, seed2))
-	return l.product(func(b *graphBlock) []ExpFamily {
-		qs := append([]ExpFamily(nil), b.start...)
-		for i := range qs {
-			if moved[b.Block][i] {
-				qs[i] = relocated(qs[i], rng)
+	best, s := math.Inf(-1), &Solver{MaxIter: startSteps, Workers: 1, Recover: true}
+	for k := range randomStarts {
+		rng := rand.New(rand.NewPCG(seed1, seed2+uint64(k)))
+		spread := math.Pow(narrowStart, float64(k)/(randomStarts-1))
+		q, err := l.product(func(b *graphBlock) []ExpFamily {
+			qs := append([]ExpFamily(nil), b.start...)
+			for i := range qs {
+				if moved[b.Block][i] {
+					qs[i] = relocated(qs[i], spread, rng)
+				}
 			}
+			return qs
+		})
+		if err != nil {
+			return err
 		}
-		return qs
-	})
+		if err := f.assign(q); err != nil {
+			return err
+		}
+		o := Objective[*Exp]{F: f, H: KLTo(f.prior), Init: q}
+		res, err := s.Run(context.Background(), o)
+		if err == nil && res.ELBO > best {
+			best, f.start = res.ELBO, q
+		}
+	}
+	return nil
 }
 
-// chartShift is the standard deviation of random shifts in the chart of a family.
-const chartShift = 0.3
-
-// relocated returns q with another mean: a draw from q if it is a Gaussian, and otherwise a random
-// shift of its chart.
-func relocated(q ExpFamily, rng *rand.Rand) ExpFamily {
-	p := q.Clone().(ExpFamily)
-	if g, ok := q.(*Gaussian); ok {
-		mean := g.Rand(nil, rng)
-		c := g.In(MeanCov)
-		l := c.Params(nil)
-		copy(l, mean)
-		if c.SetParams(l) == nil {
-			return c
-		}
-		return p
+// assign changes the categorical blocks of a start whose copies depend on each other.
+func (f *graphTerms) assign(start *Exp) error {
+	prior, eta := f.prior.Natural(nil), start.Natural(nil)
+	floats.Sub(prior, f.base)
+	if !f.model.Assign(eta, start.MeanParams(nil), prior) {
+		return nil
 	}
+	return prefixed(start.SetNatural(eta))
+}
+
+// relocated returns q with another mean, or q if that is not valid. A Gaussian moves to a draw whose
+// distance from the mean is multiplied by spread. Other families move in their chart.
+func relocated(q ExpFamily, spread float64, rng *rand.Rand) ExpFamily {
+	if g, ok := q.(*Gaussian); ok {
+		c := g.In(MeanCov)
+		l, z := c.Params(nil), g.Rand(nil, rng)
+		for i, x := range z {
+			l[i] += spread * (x - l[i])
+		}
+		if c.SetParams(l) != nil {
+			return q
+		}
+		return c
+	}
+	p := q.Clone().(ExpFamily)
 	x := p.Chart(nil)
 	for i := range x {
 		x[i] += chartShift * rng.NormFloat64()
@@ -374,9 +425,9 @@ func relocated(q ExpFamily, rng *rand.Rand) ExpFamily {
 }
 
 // LogProb returns log p(y, z) as a function of z, in the order of the blocks and their copies, for
-// PSIS (see NewPSIS). A factor that bounds an expectation is exact there, because its value at
-// known numbers is log f. The function is safe for concurrent use if the factors are. It returns
-// NaN if the model has a mistake.
+// PSIS (see NewPSIS). A factor that bounds an expectation is exact there, because its value at known
+// numbers is log f. The function is safe for concurrent use if the factors are. It returns NaN if
+// the model has a mistake.
 func (g *Graph) LogProb() func(z []float64) float64 {
 	f, err := g.smooth()
 	if err != nil {

@@ -80,7 +80,7 @@ func (l *graphBlocks) draws(q *Exp) graph.Draw {
 				t[s], t[s+b.Copies] = x, x*x
 				continue
 			}
-			f := familyAt(l.of(b).start[i])
+			f := familyAt(l.find(b).start[i])
 			if d := f.Dim(); len(z) < d {
 				z = make([]float64, d)
 			}
@@ -89,8 +89,8 @@ func (l *graphBlocks) draws(q *Exp) graph.Draw {
 	}
 }
 
-// of returns the distributions of b.
-func (l *graphBlocks) of(b *graph.Block) *graphBlock {
+// find returns the distributions of b.
+func (l *graphBlocks) find(b *graph.Block) *graphBlock {
 	for i := range l.list {
 		if l.list[i].Block == b {
 			return &l.list[i]

@@ -10,16 +10,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Factor is a part of log p(y, z), a function of the moments of the terms that it touches. Its value
-// is the sum of E_q[log f] over its rows; it has as many rows as its longest Term. NormalFactor,
-// GammaFactor, LikelihoodFactor, MixtureFactor and ChainFactor make a Factor, and NewFactor makes
-// one from a function. A Factor is immutable. The zero Factor is a mistake that Graph.Objective
-// reports.
+// Factor is a part of log p(y, z). Its value is the sum of E_q[log f] over its rows, as a function of
+// the moments of its terms. It has as many rows as its longest Term. NewFactor makes one from a
+// function. A Factor is immutable, and Graph.Objective reports its errors.
 type Factor struct {
 	factor graph.Factor
-	terms  []Term // of this factor and its parts
+	terms  []Term // terms of the factor and its parts
 	err    error
-	chain  *chainSpec // of a ChainFactor; otherwise nil
+	chain  *chainSpec // arguments of a ChainFactor; otherwise nil
 }
 
 // newFactor returns a factor of the given terms, which have rows rows or one row.
@@ -53,29 +51,32 @@ func inFactor(name string, err error) error {
 	return fmt.Errorf("pgsvi: factor %s: %w", name, sentinel.Bare(err))
 }
 
-// NewFactor returns a factor of your own. value returns E_q[log f] of a row as a function of the
-// moments of the terms, in their order. grad stores its derivatives with respect to these moments
-// in d, which is zero on entry. Neither may keep or change m. Only moments that are not NaN may be
-// used; Graph.Block lists them.
+// NewFactor returns a factor of your own. value returns E_q[log f] of a row as a function of the moments
+// of the terms, which m holds in the order of terms. grad stores the derivatives with respect to
+// these moments in d, which is zero on entry. Neither function may keep or change m. A moment that
+// the family of a term does not give is NaN; see Graph.Block.
 //
-// A nil grad means that value is affine in the moments of each term, as in a conditionally
-// conjugate model. Derivatives are then differences and exact. This is log p ∝ −λ + n log λ of a
-// count n with a rate λ ~ Gamma, for example, and a Beta-Bernoulli edge between members of classes:
+// A nil grad means that value is affine in the moments of each term, as in a conditionally conjugate
+// model. The derivatives are then differences, which are exact. A count n[row] with a rate that has a
+// Gamma prior is an example. Another is a network with a categorical block z of the classes of the
+// nodes and a Beta block p of K² edge probabilities, for nodes of the classes k and l. Here edge[row]
+// is the element of the Beta distribution: 0 for an edge between the nodes from[row] and to[row], and
+// 1 for none.
 //
-//	pgsvi.NewFactor("counts", func(row int, m []pgsvi.Moments) float64 {
+//	pgsvi.NewFactor("count", func(row int, m []pgsvi.Moments) float64 {
 //		return n[row]*m[0].Log - m[0].Mean
 //	}, nil, rate)
 //	pgsvi.NewFactor("edge", func(row int, m []pgsvi.Moments) float64 {
 //		return m[0].Mean * m[1].Mean * m[2].Log
-//	}, nil, z.Copy(from...).Element(k), z.Copy(to...).Element(l), p.Element(linked...))
+//	}, nil, z.Copy(from...).Element(k), z.Copy(to...).Element(l), p.Copy(k*K+l).Element(edge...))
 //
-// Terms of one row that touch the same copy of a block are dependent. They are allowed only if
-// value is a sum of functions of one of them each, which Graph.Objective tests.
+// Terms of a row that touch the same copy of a block are dependent. They are allowed only if value is a
+// sum of functions of one term each. Graph.Objective tests this.
 //
-// A lower bound of E_q[log f] is a factor, too, if it is tight for known numbers. A value that is
-// convex in the moments of each term, such as a bound that is maximized over its own parameters,
-// keeps the guarantee that steps over single blocks do not lower the ELBO. CheckFactor tests
-// value and grad. They are called concurrently if Solver.Workers is above 1.
+// value may also be a lower bound of E_q[log f] that is tight for known numbers. If value is convex in
+// the moments of each term, steps over single blocks still do not lower the ELBO. A bound that is
+// maximized over its own parameters is convex. CheckFactor tests both functions. They are called
+// concurrently if Solver.Workers is above 1.
 func NewFactor(name string, value func(row int, m []Moments) float64,
 	grad func(row int, d, m []Moments), terms ...Term) Factor {
 	k := &graph.Custom[Moments]{Of: value, Slope: grad}
@@ -127,14 +128,14 @@ func GammaFactor(x Term, shape float64, rate Term) Factor {
 
 // LikelihoodFactor returns E[log p(y|u)] in each row. u is Gaussian under q: an element of a Gaussian
 // block, its Dot, or a Plus of these. It needs no conjugacy, so that u can be the linear predictor
-// of any GLM. y has an element per row.
+// of any GLM. y has an element per row, and LikelihoodFactor does not copy it.
 func LikelihoodFactor(y []float64, u Term, lik Likelihood) Factor {
 	name := factorName(fmt.Sprintf("%T", lik), u)
 	k := &graph.ExpectKernel{Y: y, Expect: func(y, m, v float64) (value, dm, dv float64) {
 		e := ExpectLogProb(lik, y, m, v)
 		return e.Value, e.D1, 0.5 * e.D2
 	}}
-	f := newFactor(name, len(y), k, true, u)
+	f := newFactor(name, len(y), k, false, u)
 	if u.problem() == nil && !u.normal {
 		f.err = errors.Join(f.err, fmt.Errorf("pgsvi: factor %s: %s is not Gaussian under q; use "+
 			"an element of a Gaussian block, its Dot, or a Plus of these: %w", name, u.name, ErrParam))
@@ -207,8 +208,8 @@ func MixtureFactor(weights Term, alternatives ...Factor) Factor {
 // see Sequences. State k has the probability start_k at the first time and move_jk after state j,
 // and the factor emit_k at each time. start has K elements, as of a Dirichlet block, and move has K
 // copies of K elements. The states are summed out with their best distribution under q
-// (forward–backward algorithm; Baum et al. 1970). States that start equal would stay equal; see
-// Graph.Block.
+// (forward–backward algorithm; Baum et al. 1970). At a time without an observation, emit must be a
+// NewFactor whose value is 0 there. States that start equal would stay equal; see Graph.Block.
 func ChainFactor(start, move Term, emit ...Factor) Factor {
 	f, rows, parts := joinFactors("chain", emit, start, move)
 	k := len(emit)
@@ -260,4 +261,19 @@ func (f Factor) Sequences(length ...int) Factor {
 		return f
 	}
 	return f.chain.of(f, append([]int{}, length...))
+}
+
+// Responsibilities returns the probability of each alternative in each row of a MixtureFactor, or of
+// each state at each time of a ChainFactor, under q, a fit of the Graph. It returns nil for other
+// factors, and if f or q does not belong to the Graph.
+func (f Factor) Responsibilities(q *Exp) [][]float64 {
+	if f.err != nil || f.factor == nil {
+		return nil
+	}
+	for _, t := range f.terms {
+		if t.layout != nil && t.layout.Params != q.NumParams() {
+			return nil
+		}
+	}
+	return graph.Responsibilities(f.factor, q.MeanParams(nil))
 }

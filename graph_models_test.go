@@ -390,9 +390,10 @@ func TestGraphMixture(t *testing.T) {
 	w := g.Block("w", 2, pgsvi.NewIsotropic(2, 10))
 	noise := g.Block("noise", 2, gamma(1, 1))
 	obs := pgsvi.Known(y...)
-	g.Add(pgsvi.MixtureFactor(pi,
+	lines := pgsvi.MixtureFactor(pi,
 		pgsvi.NormalFactor(obs, w.Copy(0).Dot(x), noise.Copy(0)),
-		pgsvi.NormalFactor(obs, w.Copy(1).Dot(x), noise.Copy(1))))
+		pgsvi.NormalFactor(obs, w.Copy(1).Dot(x), noise.Copy(1)))
+	g.Add(lines)
 	// end
 	q, res := fitGraph(t, &g)
 
@@ -453,6 +454,11 @@ func TestGraphMixture(t *testing.T) {
 		return elbo
 	})
 	compareELBO(t, res, hand, 60)
+	for n, p := range lines.Responsibilities(q) {
+		if math.Abs(p[0]-r[n][0]) > 1e-4 || math.Abs(p[1]-r[n][1]) > 1e-4 {
+			t.Fatalf("row %d has the responsibilities %v, by hand %v", n, p, r[n])
+		}
+	}
 }
 
 func TestGraphHiddenMarkov(t *testing.T) {
@@ -474,7 +480,8 @@ func TestGraphHiddenMarkov(t *testing.T) {
 	for k := range 3 {
 		emit = append(emit, pgsvi.NormalFactor(pgsvi.Known(y...), mean.Copy(k), noise.Copy(k)))
 	}
-	g.Add(pgsvi.ChainFactor(start, move, emit...))
+	chain := pgsvi.ChainFactor(start, move, emit...)
+	g.Add(chain)
 	// end
 	q, res := fitGraph(t, &g)
 
@@ -485,6 +492,20 @@ func TestGraphHiddenMarkov(t *testing.T) {
 		h.m[k], h.v[k], h.a[k], h.b[k] = mean.Moments(q)[k].Mean, 0.1, eta[0], -eta[1]
 	}
 	compareELBO(t, res, ascend(t, h.sweep), 60)
+	p := chain.Responsibilities(q)
+	if len(p) != len(y) {
+		t.Fatalf("there are states of %d times; want %d", len(p), len(y))
+	}
+	for i := range p {
+		for k := range 3 {
+			if math.Abs(p[i][k]-h.share[i][k]) > 1e-4 {
+				t.Fatalf("time %d has the states %v, by hand %v", i, p[i], h.share[i])
+			}
+		}
+	}
+	if emit[0].Responsibilities(q) != nil {
+		t.Error("a NormalFactor has responsibilities")
+	}
 }
 
 // markovByHand is coordinate ascent of a hidden Markov model of three states.

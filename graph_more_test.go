@@ -48,15 +48,11 @@ func TestGraphStochasticBlocks(t *testing.T) {
 			}
 		}
 	}
-	random := make([]pgsvi.ExpFamily, n)
-	for i := range random {
-		random[i] = testkit.Must(pgsvi.NewCategorical([]float64{rng.Float64(), rng.Float64()}))
-	}
 	// model
 	var g pgsvi.Graph
 	pi := g.Block("pi", 1, dirichlet(k, 1))
-	z := g.Block("z", n, testkit.Must(pgsvi.NewCategorical([]float64{1, 1})), random...)
-	p := g.Block("p", k*k, beta(1, 1), beta(4, 6), beta(1, 9), beta(1, 9), beta(5, 5)) // classes apart
+	z := g.Block("z", n, nil, testkit.Must(pgsvi.NewCategorical([]float64{1, 2})))
+	p := g.Block("p", k*k, beta(1, 1), beta(2, 1), beta(1, 2), beta(1, 2), beta(2, 1))
 	for a := range k {
 		member := pgsvi.NewFactor("member", func(_ int, m []pgsvi.Moments) float64 {
 			return m[0].Mean * m[1].Log
@@ -65,7 +61,8 @@ func TestGraphStochasticBlocks(t *testing.T) {
 		for b := range k {
 			edge := pgsvi.NewFactor("edge", func(_ int, m []pgsvi.Moments) float64 {
 				return m[0].Mean * m[1].Mean * m[2].Log
-			}, nil, z.Copy(from...).Element(a), z.Copy(to...).Element(b), p.Copy(min(a, b)*k+max(a, b)).Element(linked...))
+			}, nil, z.Copy(from...).Element(a), z.Copy(to...).Element(b),
+				p.Copy(a*k+b).Element(linked...))
 			checkFactors(t, edge, member)
 			g.Add(edge)
 		}
@@ -81,7 +78,7 @@ func TestGraphStochasticBlocks(t *testing.T) {
 	if same > n/2 {
 		same = n - same
 	}
-	if same > 2 {
+	if same > 0 {
 		t.Errorf("%d of %d nodes are in the wrong class", same, n)
 	}
 }
@@ -330,7 +327,7 @@ func TestGraphTopics(t *testing.T) {
 
 func TestGraphFactorAnalysis(t *testing.T) {
 	rng := testkit.Rand(208)
-	const n, d, k = 150, 8, 2
+	const n, d, k = 80, 8, 2
 	load, score := randomDesign(rng, d, k), randomDesign(rng, n, k)
 	var at, of []int
 	var y []float64
@@ -353,10 +350,12 @@ func TestGraphFactorAnalysis(t *testing.T) {
 		w.Copy(of...).Inner(z.Copy(at...)).Plus(mean.Copy(of...)), noise.Copy(of...)))
 	// end
 	q, _ := fitGraph(t, &g)
-	for j, m := range noise.Moments(q) {
-		if sd := 1 / math.Sqrt(m.Mean); math.Abs(sd-0.4) > 0.12 {
-			t.Errorf("the noise of column %d is %v; want 0.4", j, sd)
-		}
+	var off float64
+	for _, m := range noise.Moments(q) {
+		off += math.Abs(1/math.Sqrt(m.Mean)-0.4) / d
+	}
+	if off > 0.08 {
+		t.Errorf("the noise of the columns is %v away from 0.4", off)
 	}
 }
 

@@ -9,19 +9,19 @@ import (
 	"github.com/pgsvi/pgsvi/internal/normal"
 )
 
-// Moments holds what a factor knows of a number u: E[u], E[u²] and E[log u] under q. A moment is
+// Moments holds the moments of a number u under q: E[u], E[u²] and E[log u]. A moment is
 // NaN if the family of u does not give it as a function of the mean parameters; see Graph.Block.
 type Moments struct{ Mean, Square, Log float64 }
 
-// Term is a number per row that factors depend on: an element of a block, a known number, or an
-// expression of these. A Term of one row stands for every row of a factor. Make it with Graph.Block
-// or Known, and expressions with the methods. Row, shape and family errors are reported by
-// Graph.Objective, so that a model can be written without checks.
+// Term is a number per row: an element of a block, a known number, or an expression of these. A Term of
+// one row stands for every row of a factor. Make it with Graph.Block or Known, and expressions with
+// its methods. A Term is immutable, and Graph.Objective reports its errors, so that a model can be
+// written without checks.
 type Term struct {
 	name   string
 	term   graph.Term
-	layout *graphBlocks // of its Graph; nil for known numbers
-	block  *graph.Block // of a Term of Block, Copy or Element; otherwise nil
+	layout *graphBlocks // blocks of its Graph; nil for known numbers
+	block  *graph.Block // block of a Term of Block, Copy or Element; otherwise nil
 	copies []int        // its copies
 	whole  bool         // a Term of Block or Copy, which has all elements of each copy
 	normal bool         // Gaussian under q
@@ -41,9 +41,9 @@ type graphBlock struct {
 	flat         bool        // the block has no prior; prior holds the starts
 }
 
-// Known returns a Term of known numbers, one per row, or one for all rows. A missing value has no
-// row: leave it out here, and leave it out of the index lists of Copy. Numbers that stand for a
-// precision or rate must be positive. Known does not copy x.
+// Known returns a Term of known numbers, one per row, or one for all rows. A precision or a rate must be
+// positive. If an observation is missing, leave it out of all lists of the factor. Known does not
+// copy x.
 func Known(x ...float64) Term {
 	t := Term{name: "known", term: graph.Known(x), normal: true}
 	if len(x) == 0 {
@@ -246,8 +246,8 @@ func (t Term) Plus(o Term) Term {
 	return r
 }
 
-// Times returns t·o in each row, of terms that are independent under q. Products of Gamma terms are
-// precisions, too, because their logarithms add up.
+// Times returns t·o in each row, of terms that are independent under q. A product
+// of Gamma terms can be a precision, because the logarithms add up.
 func (t Term) Times(o Term) Term { return combine(t, o, "·", graph.Times) }
 
 // Of returns the distributions of the copies of t under q, a fit of the Graph: a Gaussian or an Exp

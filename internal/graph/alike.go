@@ -2,6 +2,7 @@ package graph
 
 import (
 	"context"
+	"math"
 
 	"gonum.org/v1/gonum/floats"
 )
@@ -14,7 +15,9 @@ import (
 //   - copies of an alternative of a mixture or chain that has the same value in every row as an
 //     earlier alternative,
 //   - copies of both operands of a product whose means are all 0,
-//   - blocks with the start and the gradient of an earlier block.
+//   - blocks with the start and the gradient of an earlier block,
+//   - if there are none of these, blocks of several copies that all have the same start and the
+//     same gradient.
 func (m *Model) Alike(mu []float64) ([]int, error) {
 	found := map[int]bool{}
 	for _, f := range m.Factors {
@@ -26,10 +29,11 @@ func (m *Model) Alike(mu []float64) ([]int, error) {
 	}
 	blocks := m.Layout.Blocks
 	for i, b := range blocks {
-		still := false
+		still := len(found) == 0 && b.Copies > 1 && b.same(mu) && b.same(grad) &&
+			floats.Norm(b.part(grad), 1) > 0
 		for _, a := range blocks[:i] {
 			still = still || a.Kind == b.Kind && a.Total == b.Total && a.Params == b.Params &&
-				floats.Equal(a.of(mu), b.of(mu)) && floats.EqualApprox(a.of(grad), b.of(grad), 1e-12)
+				floats.Equal(a.part(mu), b.part(mu)) && floats.EqualApprox(a.part(grad), b.part(grad), 1e-12)
 		}
 		for c := 0; still && c < b.Copies; c++ {
 			found[b.Start(c)] = true
@@ -46,8 +50,23 @@ func (m *Model) Alike(mu []float64) ([]int, error) {
 	return starts, nil
 }
 
-// of returns the elements of b in x, a vector like μ.
-func (b *Block) of(x []float64) []float64 { return x[b.Off : b.Off+b.Total] }
+// same reports whether all copies of b have the same elements in x, up to rounding.
+func (b *Block) same(x []float64) bool {
+	x = b.part(x)
+	for i := range x {
+		k := i % b.Params // the element of the first copy
+		if b.Stacked {
+			k = i / b.Copies * b.Copies
+		}
+		if math.Abs(x[i]-x[k]) > 1e-10*(math.Abs(x[i])+math.Abs(x[k])) {
+			return false
+		}
+	}
+	return true
+}
+
+// part returns the elements of b in x, a vector like μ.
+func (b *Block) part(x []float64) []float64 { return x[b.Off : b.Off+b.Total] }
 
 func alike(f Factor, mu []float64, found map[int]bool) {
 	parts := f.Parts()

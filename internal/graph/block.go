@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Kind tells which moments the elements of a block have.
+// Kind is the kind of family of a block. It determines the moments of the elements.
 type Kind int
 
 // The kinds of blocks, with the statistics in μ.

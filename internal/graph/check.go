@@ -216,12 +216,12 @@ const mostDependent = 200
 func (f *Plain) dependentTerms(mu []float64) []error {
 	for a := range f.terms {
 		for b := range a {
+			if f.apart(a, b) {
+				continue
+			}
 			tested := 0
 			for row := 0; row < f.rows && tested < mostDependent; row++ {
 				if !meet(f.terms[a], f.terms[b], row) {
-					if f.apart(a, b) {
-						break
-					}
 					continue
 				}
 				tested++
@@ -236,7 +236,7 @@ func (f *Plain) dependentTerms(mu []float64) []error {
 	return nil
 }
 
-// apart reports whether terms a and b have no block in common, judged by all rows of their leaves.
+// apart reports whether terms a and b have no block in common.
 func (f *Plain) apart(a, b int) bool {
 	in := map[*Block]bool{}
 	Blocks(f.terms[a], func(x *Block) { in[x] = true })

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"math"
+	"strings"
 
 	"gonum.org/v1/gonum/floats"
 )
@@ -70,7 +71,7 @@ type Mixture struct{ joined }
 
 // NewMixture returns the mixture of parts. weights has K rows, or K rows for each row of the parts.
 func NewMixture(weights Term, name string, parts []Factor) *Mixture {
-	f := &Mixture{joined{"mixture", 1, parts, []Term{weights}, []string{name}}}
+	f := &Mixture{joined{"mixture(" + name + ")", 1, parts, []Term{weights}, []string{name}}}
 	for _, p := range parts {
 		f.rows = max(f.rows, p.Rows())
 	}
@@ -173,7 +174,8 @@ type Chain struct {
 // NewChain returns the factor of sequences of the given lengths. start has K rows, move has K rows
 // for each state, and parts are the factors of the K states.
 func NewChain(start, move Term, names []string, lengths []int, parts []Factor) *Chain {
-	f := &Chain{joined{"chain", len(lengths), parts, []Term{start, move}, names}, []int{0}}
+	name := "chain(" + strings.Join(names, ", ") + ")"
+	f := &Chain{joined{name, len(lengths), parts, []Term{start, move}, names}, []int{0}}
 	n := 0
 	for _, l := range lengths {
 		n += l
@@ -199,6 +201,11 @@ type chainWork struct {
 type sequence struct {
 	emit, forward, backward []float64
 	total                   float64
+}
+
+// probability returns the probability of a state at a time, at index l of the sums.
+func (q *sequence) probability(l int) float64 {
+	return math.Exp(q.forward[l] + q.backward[l] - q.total)
 }
 
 func (f *Chain) Work(int) Work {
@@ -294,7 +301,7 @@ func (w *chainWork) Pull(dst, mu []float64, rows []int, weight []float64) {
 		n := w.first[s+1] - w.first[s]
 		w.backward(q, n)
 		for j := range k {
-			w.ds.Log[j] += weight[i] * math.Exp(q.forward[j]+q.backward[j]-q.total)
+			w.ds.Log[j] += weight[i] * q.probability(j)
 		}
 		for t := 1; t < n; t++ {
 			for a := range k {
@@ -318,9 +325,45 @@ func (w *chainWork) pullParts(dst, mu []float64, q *sequence, time int, at []int
 		p := &w.parts[j]
 		p.Value(w.weight, mu, p.of(at))
 		for t := range at {
-			l := (time+t)*k + j
-			w.weight[t] = weight * math.Exp(q.forward[l]+q.backward[l]-q.total)
+			w.weight[t] = weight * q.probability((time+t)*k+j)
 		}
 		p.Pull(dst, mu, p.of(at), w.weight)
 	}
+}
+
+// Responsibilities returns the probabilities of the parts in each row of a mixture, or at each time of
+// a chain, under the best distribution of the discrete variables. It returns nil for other factors.
+func Responsibilities(f Factor, mu []float64) [][]float64 {
+	var all [][]float64
+	out := make([]float64, Chunk)
+	switch f := f.(type) {
+	case *Mixture:
+		w := f.Work(Chunk).(*mixtureWork)
+		each(f.rows, func(rows []int) bool {
+			w.Value(out, mu, rows)
+			for i := range rows {
+				r := make([]float64, len(f.parts))
+				for j := range r {
+					r[j] = w.share[j*len(rows)+i]
+				}
+				all = append(all, r)
+			}
+			return true
+		})
+	case *Chain:
+		w := f.Work(1).(*chainWork)
+		for s := range f.rows {
+			w.Value(out, mu, []int{s})
+			q, k, n := &w.sequences[0], len(f.parts), f.first[s+1]-f.first[s]
+			w.backward(q, n)
+			for t := range n {
+				r := make([]float64, k)
+				for j := range r {
+					r[j] = q.probability(t*k + j)
+				}
+				all = append(all, r)
+			}
+		}
+	}
+	return all
 }

@@ -51,7 +51,7 @@ type Sum struct{ Value, Size float64 }
 
 // modelWork holds the buffers of one part of the terms.
 type modelWork struct {
-	work    []Work  // of each factor; nil until needed
+	work    []Work  // one per factor; nil before its first use
 	pending [][]int // rows of each factor that wait for a full chunk
 	out     [Chunk]float64
 	weight  [Chunk]float64
