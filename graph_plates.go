@@ -27,31 +27,24 @@ type plateTerms struct {
 	norm        float64
 }
 
-// batched returns the problem that a run with mini-batches of the given size solves. It is o unless o
-// is a Graph with plates, steps use KL divergences, and a batch is a part of the units.
-func (o problem) batched(size int, d Divergence) (problem, error) {
-	f, ok := o.F.(*graphTerms)
-	if !ok || size < 1 || d != nil && !isKL(d) {
-		return o, nil
+// platesOf returns the Smooth of the global blocks of f for mini-batches of the given size. It is nil
+// unless f is a Graph with plates, h is KLTo, and a batch is a part of the units.
+func platesOf(f Smooth, h Convex, init Dist, size int) (*plateTerms, error) {
+	g, isGraph := f.(*graphTerms)
+	to, isKLTo := h.(klTo)
+	q, isExp := init.(*Exp)
+	if !isGraph || !isKLTo || !isExp || size < 1 || !q.at.SameFamily(g.prior.at) {
+		return nil, nil
 	}
-	h, isKLTo := o.H.(klTo)
-	q, isExp := o.Init.(*Exp)
-	if !isKLTo || !isExp || !q.at.SameFamily(f.prior.at) {
-		return o, nil
+	prior, ok := to.prior.(*Exp)
+	if !ok || !prior.at.SameFamily(g.prior.at) {
+		return nil, nil
 	}
-	prior, ok := h.prior.(*Exp)
-	if !ok || !prior.at.SameFamily(f.prior.at) {
-		return o, nil
-	}
-	p := graph.NewPlates(f.model)
+	p := graph.NewPlates(g.model)
 	if p == nil || size >= p.Len() {
-		return o, nil
+		return nil, nil
 	}
-	t, err := f.plates(p, prior, q)
-	if err != nil {
-		return o, err
-	}
-	return problem{F: t, H: KLTo(t.prior), Init: t.init, Inner: o.Inner}, nil
+	return g.plates(p, prior, q)
 }
 
 // plates returns the Smooth of the global blocks of p.

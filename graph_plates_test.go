@@ -122,38 +122,29 @@ func interceptsPlate(n int) *pgsvi.Graph {
 	return g
 }
 
-// topicsPlate is latent Dirichlet allocation with n documents of 40 words.
+// topicsPlate is latent Dirichlet allocation with n documents of 40 words, most of which are of one
+// half of the vocabulary.
 func topicsPlate(n int) *pgsvi.Graph {
 	rng := testkit.Rand(405)
-	const words, k = 12, 2
-	var doc, word []int
-	for d := range n {
-		for range 40 {
-			w := rng.IntN(words / 2)
-			if (d%2 == 0) == (rng.Float64() < 0.1) {
-				w += words / 2
-			}
-			doc, word = append(doc, d), append(word, w)
+	const half = 6
+	doc, word := make([]int, 40*n), make([]int, 40*n)
+	for i := range doc {
+		doc[i], word[i] = i%n, rng.IntN(half)
+		if rng.Float64() < 0.1 || doc[i]%2 == 1 {
+			word[i] += half
 		}
 	}
 	g := new(pgsvi.Graph)
-	theta := g.Block("theta", n, dirichlet(k, 0.5))
-	start := make([]pgsvi.ExpFamily, k)
-	for c := range k {
-		alpha := slices.Repeat([]float64{1}, words)
-		for w := range words / 2 {
-			alpha[w+c*words/2] = 2
-		}
-		start[c] = testkit.Must(pgsvi.NewDirichlet(alpha))
-	}
-	phi := g.Block("phi", k, dirichlet(words, 0.5), start...)
-	var topics []pgsvi.Factor
-	for c := range k {
-		topics = append(topics, pgsvi.NewFactor("word", func(_ int, m []pgsvi.Moments) float64 {
-			return m[0].Log
-		}, nil, phi.Copy(c).Element(word...)))
-	}
-	g.Add(pgsvi.MixtureFactor(theta.Copy(doc...), topics...))
+	theta := g.Block("theta", n, dirichlet(2, 0.5))
+	alpha := slices.Repeat([]float64{1, 2}, half)
+	slices.Sort(alpha)
+	one := testkit.Must(pgsvi.NewDirichlet(alpha))
+	slices.Reverse(alpha)
+	phi := g.Block("phi", 2, dirichlet(2*half, 0.5), one, testkit.Must(pgsvi.NewDirichlet(alpha)))
+	log := func(_ int, m []pgsvi.Moments) float64 { return m[0].Log }
+	g.Add(pgsvi.MixtureFactor(theta.Copy(doc...),
+		pgsvi.NewFactor("first topic", log, nil, phi.Copy(0).Element(word...)),
+		pgsvi.NewFactor("second topic", log, nil, phi.Copy(1).Element(word...))))
 	return g
 }
 

@@ -90,6 +90,19 @@ type problem struct {
 	Inner int
 }
 
+// batched returns the problem that a run with mini-batches of the given size solves, which is over
+// fewer blocks if o is a Graph with plates and steps use KL divergences. Otherwise it is o.
+func (o problem) batched(size int, d Divergence) (problem, error) {
+	if !isKL(d) {
+		return o, nil
+	}
+	t, err := platesOf(o.F, o.H, o.Init, size)
+	if t == nil || err != nil {
+		return o, err
+	}
+	return problem{F: t, H: KLTo(t.prior), Init: t.init, Inner: o.Inner}, nil
+}
+
 // newStepperAt is newStepper for a random initial state with the natural parameters eta. Init then
 // only identifies the model.
 func (o problem) newStepperAt(d Divergence, eta []float64) (*objectiveStepper, error) {

@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -197,8 +196,7 @@ func checkUnits(t *testing.T, p *Plates) {
 	for r := range n {
 		for _, c := range touched[of[r]:of[r+1]] {
 			if u, ok := owner[c]; !p.Global[c.block] && (!ok || u != unit[int32(r)]) {
-				t.Error(fmt.Sprintf("row %d is in unit %d, but its copy %v in unit %d", r,
-					unit[int32(r)], c, u))
+				t.Errorf("row %d is in unit %d, but its copy %v in unit %d", r, unit[int32(r)], c, u)
 				return
 			}
 		}

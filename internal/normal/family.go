@@ -98,24 +98,24 @@ func (f Family) Fisher(dst *mat.SymDense, eta []float64) { expfam.FisherByColumn
 
 // FisherMul stores ∇²A(η)g in dst, which turns a gradient in μ into a gradient in η.
 func (f Family) FisherMul(dst, g, eta []float64) {
-	if f.Diagonal {
-		diagonal(eta).fisherMul(dst, g)
-		return
-	}
-	w := f.work(eta)
-	defer w.put()
-	w.fisherMul(dst, g)
+	f.convert(dst, g, eta, (*fullWork).fisherMul, diagonal.fisherMul)
 }
 
 // FisherSolve stores ∇²A(η)⁻¹g in dst.
 func (f Family) FisherSolve(dst, g, eta []float64) {
+	f.convert(dst, g, eta, (*fullWork).fisherSolve, diagonal.fisherSolve)
+}
+
+// convert calls one of the functions for eta.
+func (f Family) convert(dst, g, eta []float64, full func(w *fullWork, dst, g []float64),
+	diag func(eta diagonal, dst, g []float64)) {
 	if f.Diagonal {
-		diagonal(eta).fisherSolve(dst, g)
+		diag(eta, dst, g)
 		return
 	}
 	w := f.work(eta)
 	defer w.put()
-	w.fisherSolve(dst, g)
+	full(w, dst, g)
 }
 
 // Stat stores T(z) in dst: z and the lower triangle of zzᵀ, or z and z².
@@ -225,14 +225,7 @@ func (f Family) FromChart(dst, x []float64) {
 
 // ChartGrad turns the gradient g in η into the gradient in the chart and stores it in dst.
 func (f Family) ChartGrad(dst, g, eta []float64) {
-	if f.Diagonal {
-		diagonal(eta).chartGrad(dst, g)
-		return
-	}
-	w := f.work(eta)
-	defer w.put()
-	w.moments()
-	w.chartGrad(dst, g)
+	f.convert(dst, g, eta, (*fullWork).chartGrad, diagonal.chartGrad)
 }
 
 // AuxLen returns the length of aux in RandPath, the number of standard normal numbers of a draw.

@@ -273,6 +273,7 @@ func (w *fullWork) fromChart(dst, x []float64) bool {
 // chartGrad stores the gradient in the chart of a function with gradient g in η. With the gradient
 // G in V it is 2GL in L.
 func (w *fullWork) chartGrad(dst, g []float64) {
+	w.moments()
 	w.momentGrad(g)
 	d := w.d
 	k := copy(dst, w.b)
