@@ -18,6 +18,32 @@ func mustGamma(shape, rate float64) pgsvi.ExpFamily {
 	return q
 }
 
+// mustFit fits g, or ends the program.
+func mustFit(g *pgsvi.Graph) (*pgsvi.Exp, *pgsvi.Result) {
+	model, err := g.Objective()
+	if err != nil {
+		log.Fatal(err)
+	}
+	q, res, err := model.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return q, res
+}
+
+// mustDirichlet returns the uniform distribution over the simplex of k parts, or ends the program.
+func mustDirichlet(k int) pgsvi.ExpFamily {
+	alpha := make([]float64, k)
+	for i := range alpha {
+		alpha[i] = 1
+	}
+	q, err := pgsvi.NewDirichlet(alpha)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return q
+}
+
 // Eight schools (Rubin, 1981) measured the effect of coaching, each with a known standard error. The
 // effects are similar: they have a common mean and a common precision, which are unknown.
 func ExampleGraph() {
@@ -81,15 +107,8 @@ func ExampleNewFactor() {
 	}, ability.Copy(person...).Times(weight.Copy(question...)))
 	g.Add(logit)
 
-	model, err := g.Objective()
-	if err != nil {
-		log.Fatal(err)
-	}
-	q, res, err := model.Fit(context.Background(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("check: %v\n%v, ELBO %.4f\n", pgsvi.CheckFactor(logit, model.Init, q), res.Status, res.ELBO)
+	q, res := mustFit(&g)
+	fmt.Printf("check: %v\n%v, ELBO %.4f\n", pgsvi.CheckFactor(logit, q), res.Status, res.ELBO)
 	m := ability.Moments(q)
 	fmt.Println("persons 0 and 2 differ:", m[0].Mean*m[2].Mean < 0)
 	// Output:
@@ -109,12 +128,8 @@ func ExampleMixtureFactor() {
 		y = append(y, []float64{1 + 2*u, -1 - u}[i%2]+0.2*math.Sin(float64(5*i)))
 	}
 
-	pi, err := pgsvi.NewDirichlet([]float64{1, 1})
-	if err != nil {
-		log.Fatal(err)
-	}
 	var g pgsvi.Graph
-	weights := g.Block("weights", 1, pi)
+	weights := g.Block("weights", 1, mustDirichlet(2))
 	w := g.Block("w", 2, pgsvi.NewIsotropic(2, 4))
 	noise := g.Block("noise", 2, mustGamma(1, 1))
 	obs := pgsvi.Known(y...)
@@ -122,14 +137,7 @@ func ExampleMixtureFactor() {
 		pgsvi.NormalFactor(obs, w.Copy(0).Dot(x), noise.Copy(0)),
 		pgsvi.NormalFactor(obs, w.Copy(1).Dot(x), noise.Copy(1))))
 
-	model, err := g.Objective()
-	if err != nil {
-		log.Fatal(err)
-	}
-	q, res, err := model.Fit(context.Background(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	q, res := mustFit(&g)
 	fmt.Println(res.Status)
 	for _, line := range w.Of(q) {
 		m := line.(*pgsvi.Gaussian).Mean(nil)
@@ -141,46 +149,28 @@ func ExampleMixtureFactor() {
 	// -1.0 -0.9 x
 }
 
-// A hidden Markov model of two sequences with two states of different level.
+// A hidden Markov model of two sequences. The two states have different levels.
 func ExampleChainFactor() {
 	// a sequence of 8 times and a sequence of 6 times
 	y := []float64{0.2, -0.1, 0.3, 5.1, 4.8, 5.2, 4.9, 0.1, 5.3, 5.0, 0.2, -0.3, 0.1, 0.0}
 
-	flat, err := pgsvi.NewDirichlet([]float64{1, 1})
-	if err != nil {
-		log.Fatal(err)
-	}
-	low, err := pgsvi.NewMeanField([]float64{-1}, []float64{1})
-	if err != nil {
-		log.Fatal(err)
-	}
-	high, err := pgsvi.NewMeanField([]float64{1}, []float64{1})
-	if err != nil {
-		log.Fatal(err)
-	}
 	var g pgsvi.Graph
-	start, move := g.Block("start", 1, flat), g.Block("move", 2, flat)
-	level := g.Block("level", 2, pgsvi.NewIsotropic(1, 25), low, high) // the order of the states
+	start, move := g.Block("start", 1, mustDirichlet(2)), g.Block("move", 2, mustDirichlet(2))
+	level := g.Block("level", 2, pgsvi.NewIsotropic(1, 25))
 	noise := g.Block("noise", 1, mustGamma(1, 1))
 	obs := pgsvi.Known(y...)
-	g.Add(pgsvi.ChainFactor(start, move,
+	chain := pgsvi.ChainFactor(start, move,
 		pgsvi.NormalFactor(obs, level.Copy(0), noise),
-		pgsvi.NormalFactor(obs, level.Copy(1), noise)).Sequences(8, 6))
+		pgsvi.NormalFactor(obs, level.Copy(1), noise)).Sequences(8, 6)
+	g.Add(chain)
 
-	model, err := g.Objective()
-	if err != nil {
-		log.Fatal(err)
-	}
-	q, res, err := model.Fit(context.Background(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	q, res := mustFit(&g)
 	m := level.Moments(q)
 	fmt.Printf("%v, levels %.1f and %.1f\n", res.Status, m[0].Mean, m[1].Mean)
-	fmt.Printf("moves from the low level: Dirichlet(%.1f)\n", move.Of(q)[0].Natural(nil))
+	fmt.Printf("states at time 3: %.2f\n", chain.Responsibilities(q)[3])
 	// Output:
 	// converged, levels 0.1 and 5.0
-	// moves from the low level: Dirichlet([6.0 2.0])
+	// states at time 3: [0.00 1.00]
 }
 
 // A Poisson regression with an effect of each group, whose spread is unknown. No factor of the counts
@@ -198,14 +188,7 @@ func ExampleLikelihoodFactor() {
 		pgsvi.NormalFactor(effect, pgsvi.Known(0), tau),
 		pgsvi.LikelihoodFactor(y, w.Dot(x).Plus(effect.Copy(group...)), pgsvi.Poisson{}),
 	)
-	model, err := g.Objective()
-	if err != nil {
-		log.Fatal(err)
-	}
-	q, res, err := model.Fit(context.Background(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	q, res := mustFit(&g)
 	slope := w.Element(1).Moments(q)[0]
 	fmt.Printf("%v, slope %.2f ± %.2f\n", res.Status, slope.Mean,
 		math.Sqrt(slope.Square-slope.Mean*slope.Mean))

@@ -19,11 +19,12 @@ import (
 //
 //	log p(y, z) = Σ_b log p_b(z_b) + Σ_i log f_i(y, z),   q(z) = Π_b q_b(z_b).
 //
-// Write a model in the order of a generative story. Block declares a group of unknowns by its family,
-// the number of copies and a prior, and returns a Term, which is a number per row. Copy, Element,
-// Dot, Inner, Plus and Times make other numbers of it. A Factor is a density of such numbers, with a
-// row per observation. If the prior of a block depends on other unknowns, the prior is nil and a
-// factor replaces it. Objective reports all mistakes at once, or returns the model to fit:
+// Write a model in the order of a generative story. Block declares a group of unknowns by its
+// family, the number of copies and a prior, and returns a Term, which is a number per row. Copy,
+// Element, Dot, Inner, Plus and Times make other numbers of it. A Factor is a density of such
+// numbers, with a row per observation. If the prior of a block depends on other unknowns, the
+// prior is nil and a factor replaces it. Objective reports all mistakes at once, or returns the
+// model to fit:
 //
 //	var g pgsvi.Graph
 //	w := g.Block("w", 1, pgsvi.NewIsotropic(3, 100)) // weights ~ N(0, 100 I)
@@ -36,21 +37,22 @@ import (
 //	weights := w.Of(q)[0].(*pgsvi.Gaussian)
 //	predictions := w.Dot(xnew).Moments(q)
 //
-// The family of a block is the family of its prior: a *Gaussian, or an *Exp such as a Gamma, Beta,
-// Dirichlet or categorical distribution. Put unknowns that are correlated, such as all weights of a
-// regression, into one Gaussian with a full covariance, because q treats blocks and copies as
-// independent. Write the prior of a standard deviation as a Gamma prior of the precision.
+// The family of a block is the family of its prior: a *Gaussian, or an *Exp such as a Gamma,
+// Beta, Dirichlet or categorical distribution. Put unknowns that are correlated, such as all
+// weights of a regression, into one Gaussian with a full covariance, because q treats blocks and
+// copies as independent. Write the prior of a standard deviation as a Gamma prior of the
+// precision.
 //
-// An observation that is missing has no row. If a missing value is an unknown of the model, it is a
-// copy of a block. MixtureFactor and ChainFactor sum out the classes of rows and the states of
+// An observation that is missing has no row. If a missing value is an unknown of the model, it is
+// a copy of a block. MixtureFactor and ChainFactor sum out the classes of rows and the states of
 // sequences. A class that several rows depend on, such as the class of a node of a network, is a
 // copy of a categorical block.
 //
-// In a conditionally conjugate model, E_q[log p(y, z)] is affine in the mean parameters μ_b of each
-// block. A step with the KL divergence over all terms is then natural-gradient variational inference,
-// and over a mini-batch it is stochastic variational inference (Hoffman, Blei, Wang and Paisley
-// 2013). Factors that are not conjugate are linearized in μ. Steps over all terms without a step
-// size never lower the ELBO.
+// In a conditionally conjugate model, E_q[log p(y, z)] is affine in the mean parameters μ_b of
+// each block. A step with the KL divergence over all terms is then natural-gradient variational
+// inference, and over a mini-batch it is stochastic variational inference (Hoffman, Blei, Wang
+// and Paisley 2013). Factors that are not conjugate are linearized in μ. Steps over all terms
+// without a step size never lower the ELBO.
 //
 // The model has these limits:
 //
@@ -63,16 +65,16 @@ import (
 //     likelihood, as in the example of NewFactor.
 //   - E[u²] of Gamma, Beta and Dirichlet blocks is not available.
 //
-// The zero Graph is empty and ready to use. A Graph is not safe for concurrent use, but its Objective
-// is.
+// The zero Graph is empty and ready to use. A Graph is not safe for concurrent use, but its
+// Objective is.
 type Graph struct {
 	blocks  *graphBlocks // nil before the first Block
 	factors []Factor
 	errs    []error
 }
 
-// Block declares n independent copies of unknowns of one family. It returns a Term with a row for each
-// element of each copy, copy by copy:
+// Block declares n independent copies of unknowns of one family. It returns a Term with a row for
+// each element of each copy, copy by copy:
 //
 //	family                             rows of a copy              known moments
 //	Gaussian of dimension d            z_1 … z_d                   E[u], E[u²]
@@ -83,9 +85,10 @@ type Graph struct {
 //	Wishart, NormalWishart, Poisson,   the statistics T(z) of the  E[u]
 //	InverseGamma, your own Family      family
 //
-// The model includes log prior of each copy. A nil prior means that factors are the prior; the block
-// then needs a start. start is where a fit begins: none means the prior, one is for all copies, and n
-// are one for each copy. The name is for errors, and Objective reports the errors of Block.
+// The model includes log prior of each copy. A nil prior means that factors are the prior; the
+// block then needs a start. start is where a fit begins: none means the prior, one is for all
+// copies, and n are one for each copy. The name is for errors, and Objective reports the errors
+// of Block.
 //
 // Copies that start equal and enter the model alike would stay equal, at a saddle of the ELBO.
 // Objective moves these copies apart:
@@ -95,13 +98,13 @@ type Graph struct {
 //   - a block with the start and the gradient of an earlier block,
 //   - if there are none of these, copies of a block that all have the same start and gradient.
 //
-// It draws the means of Gaussians from their start several times, with decreasing spread and a fixed
-// seed, shifts other families at random, and keeps the start with the best ELBO after a few steps.
-// The ELBO may still have better maxima, so give starts that differ if you can.
+// It draws the means of Gaussians from their start several times, with decreasing spread and a
+// fixed seed, shifts other families at random, and keeps the start with the best ELBO after a few
+// steps. The ELBO may still have better maxima, so give starts that differ if you can.
 //
-// If factors connect copies of a categorical block, such as the classes of the nodes of a network,
-// Objective finds their start by coordinate ascent, one copy after another, given the starts of the
-// other blocks. The parameters of the classes should then have starts that differ.
+// If factors connect copies of a categorical block, such as the classes of the nodes of a
+// network, Objective finds their start by coordinate ascent, one copy after another, given the
+// starts of the other blocks. The parameters of the classes should then have starts that differ.
 func (g *Graph) Block(name string, n int, prior ExpFamily, start ...ExpFamily) Term {
 	if g.blocks == nil {
 		g.blocks = new(graphBlocks)
@@ -128,12 +131,14 @@ func newGraphBlock(name string, n int, prior ExpFamily, start []ExpFamily) (grap
 	}
 	if len(start) == 0 {
 		if b.flat {
-			return b, fmt.Errorf("it has neither a prior nor a start; give one of them: %w", ErrParam)
+			return b, fmt.Errorf("it has neither a prior nor a start; give one of them: %w",
+				ErrParam)
 		}
 		start = []ExpFamily{prior}
 	}
 	if len(start) != 1 && len(start) != n {
-		return b, fmt.Errorf("it has %d copies but %d starts; give one for all or one for each: %w", n,
+		return b, fmt.Errorf("it has %d copies but %d starts; give one for all or one for "+
+			"each: %w", n,
 			len(start), ErrShape)
 	}
 	for i := range n {
@@ -146,7 +151,8 @@ func newGraphBlock(name string, n int, prior ExpFamily, start []ExpFamily) (grap
 			p = start[0]
 		}
 		if familyOf(p) != familyOf(s) {
-			return b, fmt.Errorf("copy %d starts as a %s, but the block is a %s; both need the same "+
+			return b, fmt.Errorf("copy %d starts as a %s, but the block is a %s; both need the "+
+				"same "+
 				"family: %w", i, familyOf(s), familyOf(p), ErrShape)
 		}
 		b.prior, b.start = append(b.prior, p), append(b.start, s)
@@ -212,25 +218,25 @@ func (b *graphBlock) parts(qs []ExpFamily) ([]ExpFamily, error) {
 // Add adds factors to the model.
 func (g *Graph) Add(f ...Factor) { g.factors = append(g.factors, f...) }
 
-// Objective returns the negative ELBO of the model, ready to fit. F is −Σ E_q[log f_i], and H is the
-// KL divergence to the priors of the blocks.
+// Objective returns the negative ELBO of the model, ready to fit. F is −Σ E_q[log f_i], and H is
+// the KL divergence to the priors of the blocks.
 //
 // Mini-batches are over the rows of all factors with more than one row, and a factor of one row
-// belongs to every batch. Plates are an exception: blocks with at least 16 copies that touch few rows
-// each, such as an effect per subject. All rows that touch a copy of a plate form one term of a
-// mini-batch (Solver.BatchSize). A step first finds the best copies of its batch for the present
+// belongs to every batch. Plates are an exception: blocks with at least 16 copies that touch few
+// rows each, such as an effect per subject. All rows that touch a copy of a plate form one term of
+// a mini-batch (Solver.BatchSize). A step first finds the best copies of its batch for the present
 // global blocks, and then moves the global blocks, for which the batch is scaled to all terms
-// (Hoffman, Blei, Wang and Paisley 2013). This needs KL divergences, and terms of at most an eighth of
-// all rows.
+// (Hoffman, Blei, Wang and Paisley 2013). This needs KL divergences, and terms of at most an
+// eighth of all rows.
 //
 // The error joins the mistakes of all blocks and factors, and names the block, the factor and the
-// row. To find them, Objective evaluates every factor at the start. A search for random starts (see
-// Block) costs about a hundred gradients. The errors wrap
+// row. To find them, Objective evaluates every factor at the start. A search for random starts
+// (see Block) costs about a hundred gradients. The errors wrap
 //   - ErrEmpty if there are no blocks, factors or rows;
 //   - ErrShape if lengths or indices disagree;
-//   - ErrParam if a block has neither a prior nor a factor, a term belongs to another Graph, a moment
-//     that a factor needs is unknown (such as a Gaussian as a precision), or terms of a row are
-//     dependent;
+//   - ErrParam if a block has neither a prior nor a factor, a term belongs to another Graph,
+//     terms of a row are dependent, or a moment that a factor needs is unknown (such as a
+//     Gaussian as a precision);
 //   - ErrNotFinite if data, a value or a derivative is not finite;
 //   - ErrLabel if a response is outside the support of its likelihood;
 //   - ErrPanic if a function of NewFactor panics.
@@ -257,7 +263,8 @@ func (g *Graph) smooth() (*graphTerms, error) {
 	}
 	f.model = graph.NewModel(&g.blocks.Layout, f.factors)
 	var err error
-	if f.prior, err = g.blocks.product(func(b *graphBlock) []ExpFamily { return b.prior }); err != nil {
+	if f.prior,
+		err = g.blocks.product(func(b *graphBlock) []ExpFamily { return b.prior }); err != nil {
 		return nil, err
 	}
 	f.start, err = g.blocks.product(func(b *graphBlock) []ExpFamily { return b.start })
@@ -279,20 +286,23 @@ func (g *Graph) mistakes() error {
 			ErrEmpty))
 	}
 	if len(g.factors) == 0 {
-		errs = append(errs, fmt.Errorf("pgsvi: the Graph has no factors; add one with Add: %w", ErrEmpty))
+		errs = append(errs, fmt.Errorf("pgsvi: the Graph has no factors; add one with Add: %w",
+			ErrEmpty))
 	}
 	used := map[*graph.Block]bool{}
 	for i := range g.factors {
 		f := &g.factors[i]
 		if f.factor == nil && f.err == nil {
-			errs = append(errs, fmt.Errorf("pgsvi: factor %d is empty; make it with NewFactor: %w", i,
+			errs = append(errs, fmt.Errorf("pgsvi: factor %d is empty; make it with NewFactor: "+
+				"%w", i,
 				ErrParam))
 			continue
 		}
 		errs = append(errs, f.err)
 		for _, t := range f.terms {
 			if t.err == nil && t.layout != nil && t.layout != g.blocks {
-				errs = append(errs, fmt.Errorf("pgsvi: factor %s: term %s belongs to another Graph: %w",
+				errs = append(errs, fmt.Errorf("pgsvi: factor %s: term %s belongs to another "+
+					"Graph: %w",
 					f.name(), t.name, ErrParam))
 			}
 			if t.problem() == nil {
@@ -305,7 +315,8 @@ func (g *Graph) mistakes() error {
 	}
 	for _, b := range g.blocks.list {
 		if b.flat && !used[b.Block] {
-			errs = append(errs, fmt.Errorf("pgsvi: block %s has no prior and no factor touches it; add "+
+			errs = append(errs, fmt.Errorf("pgsvi: block %s has no prior and no factor touches "+
+				"it; add "+
 				"one of them: %w", b.Name, ErrParam))
 		}
 	}
@@ -332,9 +343,9 @@ func (l *graphBlocks) product(of func(b *graphBlock) []ExpFamily) (*Exp, error) 
 	return ProductOf(all...)
 }
 
-// A start of copies that are alike is the best of several random starts after a few steps, because
-// the ELBO of a mixture has many maxima (Biernacki, Celeux and Govaert 2003). The starts have
-// different spreads, because a prior may be much wider than the data.
+// A start of copies that are alike is the best of several random starts after a few steps,
+// because the ELBO of a mixture has many maxima (Biernacki, Celeux and Govaert 2003). The starts
+// have different spreads, because a prior may be much wider than the data.
 const (
 	randomStarts = 8
 	startSteps   = 10
@@ -399,8 +410,8 @@ func (f *graphTerms) assign(start *Exp) error {
 	return prefixed(start.SetNatural(eta))
 }
 
-// relocated returns q with another mean, or q if that is not valid. A Gaussian moves to a draw whose
-// distance from the mean is multiplied by spread. Other families move in their chart.
+// relocated returns q with another mean, or q if that is not valid. A Gaussian moves to a draw
+// whose distance from the mean is multiplied by spread. Other families move in their chart.
 func relocated(q ExpFamily, spread float64, rng *rand.Rand) ExpFamily {
 	if g, ok := q.(*Gaussian); ok {
 		c := g.In(MeanCov)
@@ -424,10 +435,10 @@ func relocated(q ExpFamily, spread float64, rng *rand.Rand) ExpFamily {
 	return p
 }
 
-// LogProb returns log p(y, z) as a function of z, in the order of the blocks and their copies, for
-// PSIS (see NewPSIS). A factor that bounds an expectation is exact there, because its value at known
-// numbers is log f. The function is safe for concurrent use if the factors are. It returns NaN if
-// the model has a mistake.
+// LogProb returns log p(y, z) as a function of z, in the order of the blocks and their copies,
+// for PSIS (see NewPSIS). A factor that bounds an expectation is exact there, because its value
+// at known numbers is log f. The function is safe for concurrent use if the factors are. It
+// returns NaN if the model has a mistake.
 func (g *Graph) LogProb() func(z []float64) float64 {
 	f, err := g.smooth()
 	if err != nil {

@@ -10,23 +10,24 @@ import (
 	"github.com/pgsvi/pgsvi/internal/normal"
 )
 
-// CheckFactor tests a factor of your own at each of the given members of the Objective of its Graph,
-// such as Init and a fit. No members mean the starts of the blocks. In up to 100 rows:
+// CheckFactor tests a factor of your own at each of the given members of the Objective of its
+// Graph, such as Init and a fit. No members mean the starts of the blocks. In up to 100 rows:
 //
 //   - value is finite, depends only on its arguments and does not change them, and grad agrees with
 //     differences.
 //   - Without a grad, value is affine in the moments of each term.
 //   - Terms of a row are independent, or value is a sum of functions of them.
-//   - In ten of these rows, value is at most the mean of log f over draws from q, where log f is value
-//     at known numbers. A value above it is neither E_q[log f] nor a lower bound, because it uses
-//     E[u]² instead of E[u²], or log E[u] instead of E[log u].
+//   - In ten of these rows, value is at most the mean of log f over draws from q, where log f is
+//     value at known numbers. A value above the mean is neither E_q[log f] nor a lower bound,
+//     for example because it uses E[u]² instead of E[u²], or log E[u] instead of E[log u].
 //
-// A constant that is missing or wrong cannot be found, because log f need not be normalized. It shifts
-// the ELBO and leaves q unchanged. A value that is far below the mean is a poor bound, and is not an
-// error. The parts of a MixtureFactor or ChainFactor are tested one by one.
+// A constant that is missing or wrong cannot be found, because log f need not be normalized. It
+// shifts the ELBO and leaves q unchanged. A value that is far below the mean is a poor bound, and
+// is not an error. The parts of a MixtureFactor or ChainFactor are tested one by one.
 //
-// The error joins a mistake of each factor and member, and names the row, the term and the moment. It
-// wraps ErrParam, or ErrPanic if a function panics, and ErrShape if a member belongs to another Graph.
+// The error joins a mistake of each factor and member, and names the row, the term and the
+// moment. It wraps ErrParam, or ErrPanic if a function panics, and ErrShape if a member belongs
+// to another Graph.
 func CheckFactor(f Factor, qs ...*Exp) error {
 	if f.err != nil {
 		return f.err
@@ -41,7 +42,8 @@ func CheckFactor(f Factor, qs ...*Exp) error {
 			continue
 		}
 		if blocks != nil && t.layout != blocks {
-			return fmt.Errorf("pgsvi: factor %s: term %s belongs to another Graph than the terms before "+
+			return fmt.Errorf("pgsvi: factor %s: term %s belongs to another Graph than the "+
+				"terms before "+
 				"it: %w", f.name(), t.name, ErrParam)
 		}
 		blocks = t.layout
@@ -58,7 +60,8 @@ func CheckFactor(f Factor, qs ...*Exp) error {
 	var errs []error
 	for i, q := range qs {
 		if q == nil || q.NumParams() != blocks.Params {
-			errs = append(errs, fmt.Errorf("pgsvi: member %d does not have the blocks of the Graph: %w", i,
+			errs = append(errs, fmt.Errorf("pgsvi: member %d does not have the blocks of the "+
+				"Graph: %w", i,
 				ErrShape))
 			continue
 		}

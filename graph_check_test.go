@@ -40,32 +40,54 @@ func plantedFactors() []plantedFactor {
 	return []plantedFactor{
 		{"correct", normal, grad, ""},
 		{"correct, without grad", normal, nil, ""},
-		{"bound", func(n int, m []pgsvi.Moments) float64 { return -math.Log1p(math.Exp(math.Sqrt(m[0].Square))) },
+		{"bound", func(n int,
+			m []pgsvi.Moments) float64 {
+			return -math.Log1p(math.Exp(math.Sqrt(m[0].Square)))
+		},
 			func(n int, d, m []pgsvi.Moments) {
 				c := math.Sqrt(m[0].Square)
 				d[0].Square = -1 / (1 + math.Exp(-c)) / (2 * c)
 			}, ""},
-		{"Mean", normal, changed(func(n int, d []pgsvi.Moments) { d[0].Mean *= 0.999 }), "E[u] of x is"},
-		{"Square", normal, changed(func(n int, d []pgsvi.Moments) { d[0].Square = 0 }), "E[u²] of x is"},
-		{"Log", normal, changed(func(n int, d []pgsvi.Moments) { d[1].Log = 1 }), "E[log u] of b is 1"},
-		{"sign of Mean", normal, changed(func(n int, d []pgsvi.Moments) { d[0].Mean *= -1 }), "E[u] of x is"},
+		{"Mean", normal, changed(func(n int, d []pgsvi.Moments) { d[0].Mean *= 0.999 }),
+			"E[u] of x is"},
+		{"Square", normal, changed(func(n int, d []pgsvi.Moments) { d[0].Square = 0 }),
+			"E[u²] of x is"},
+		{"Log", normal, changed(func(n int, d []pgsvi.Moments) { d[1].Log = 1 }),
+			"E[log u] of b is 1"},
+		{"sign of Mean", normal, changed(func(n int, d []pgsvi.Moments) { d[0].Mean *= -1 }),
+			"E[u] of x is"},
 		{"sign of Square", normal, changed(func(n int, d []pgsvi.Moments) { d[0].Square *= -1 }),
 			"E[u²] of x is"},
 		{"sign of the rate", normal, changed(func(n int, d []pgsvi.Moments) { d[1].Mean *= -1 }),
 			"E[u] of b is"},
-		{"terms swapped", normal, changed(func(n int, d []pgsvi.Moments) { d[0], d[1] = d[1], d[0] }), "of x is"},
+		{"terms swapped", normal, changed(func(n int, d []pgsvi.Moments) {
+			d[0], d[1] = d[1],
+				d[0]
+		}), "of x is"},
 		{"one row", normal, changed(func(n int, d []pgsvi.Moments) {
 			if n == 2 {
 				d[0].Mean += 0.01
 			}
 		}), "row 2: the derivative"},
-		{"no derivative of b", normal, changed(func(n int, d []pgsvi.Moments) { d[1] = pgsvi.Moments{} }),
+		{"no derivative of b", normal, changed(func(n int,
+			d []pgsvi.Moments) {
+			d[1] = pgsvi.Moments{}
+		}),
 			"of b is 0"},
-		{"NaN derivative", normal, changed(func(n int, d []pgsvi.Moments) { d[0].Mean = math.NaN() }),
+		{"NaN derivative", normal, changed(func(n int,
+			d []pgsvi.Moments) {
+			d[0].Mean = math.NaN()
+		}),
 			"of x is NaN"},
-		{"not affine in Mean", func(n int, m []pgsvi.Moments) float64 { return -m[0].Mean * m[0].Mean }, nil,
+		{"not affine in Mean", func(n int,
+			m []pgsvi.Moments) float64 {
+			return -m[0].Mean * m[0].Mean
+		}, nil,
 			"not affine in E[u] of x"},
-		{"not affine in Square", func(n int, m []pgsvi.Moments) float64 { return -math.Sqrt(m[0].Square) }, nil,
+		{"not affine in Square", func(n int,
+			m []pgsvi.Moments) float64 {
+			return -math.Sqrt(m[0].Square)
+		}, nil,
 			"not affine in E[u²] of x"},
 		{"log of a mean", func(n int, m []pgsvi.Moments) float64 { return math.Log(m[1].Mean) },
 			func(n int, d, m []pgsvi.Moments) { d[1].Mean = 1 / m[1].Mean }, "neither E[log f]"},
@@ -75,16 +97,33 @@ func plantedFactors() []plantedFactor {
 			r := y[n] - m[0].Mean
 			d[0].Mean, d[1].Mean = 2*m[1].Mean*r, -r*r
 		}, "neither E[log f]"},
-		{"concave in the precision", func(n int, m []pgsvi.Moments) float64 { return -m[1].Mean * m[1].Mean },
+		{"concave in the precision", func(n int,
+			m []pgsvi.Moments) float64 {
+			return -m[1].Mean * m[1].Mean
+		},
 			func(n int, d, m []pgsvi.Moments) { d[1].Mean = -2 * m[1].Mean }, "neither E[log f]"},
-		{"value is NaN", func(n int, m []pgsvi.Moments) float64 { return math.Log(m[0].Mean - 9) }, grad,
+		{"value is NaN", func(n int, m []pgsvi.Moments) float64 {
+			return math.Log(m[0].Mean -
+				9)
+		}, grad,
 			"the value is NaN"},
-		{"unknown moment", func(n int, m []pgsvi.Moments) float64 { return m[0].Log }, nil, "E[log u] of x"},
-		{"unknown square", func(n int, m []pgsvi.Moments) float64 { return m[1].Square }, nil, "E[u²] of b"},
-		{"index", func(n int, m []pgsvi.Moments) float64 { return y[n+1] * m[0].Mean }, nil, "row 2: panic"},
-		{"state", func(n int, m []pgsvi.Moments) float64 { calls++; return m[0].Mean + float64(calls) }, grad,
+		{"unknown moment", func(n int, m []pgsvi.Moments) float64 { return m[0].Log }, nil,
+			"E[log u] of x"},
+		{"unknown square", func(n int, m []pgsvi.Moments) float64 { return m[1].Square }, nil,
+			"E[u²] of b"},
+		{"index", func(n int, m []pgsvi.Moments) float64 { return y[n+1] * m[0].Mean }, nil,
+			"row 2: panic"},
+		{"state", func(n int, m []pgsvi.Moments) float64 {
+			calls++
+			return m[0].Mean +
+				float64(calls)
+		}, grad,
 			"for the same moments"},
-		{"changes moments", func(n int, m []pgsvi.Moments) float64 { m[0].Mean++; return m[0].Mean }, grad,
+		{"changes moments", func(n int,
+			m []pgsvi.Moments) float64 {
+			m[0].Mean++
+			return m[0].Mean
+		}, grad,
 			"changes the moments of term 0"},
 		{"negative root at a draw", func(n int, m []pgsvi.Moments) float64 {
 			return math.Sqrt(m[0].Square - m[0].Mean*m[0].Mean - 0.1)
@@ -129,7 +168,8 @@ func TestCheckFactorParts(t *testing.T) {
 	dependent := pgsvi.NewFactor("both", func(_ int, m []pgsvi.Moments) float64 {
 		return m[0].Mean * m[1].Mean
 	}, nil, z.Element(0), z.Element(1))
-	if err := pgsvi.CheckFactor(dependent); err == nil || !strings.Contains(err.Error(), "same copy") {
+	if err := pgsvi.CheckFactor(dependent); err == nil || !strings.Contains(err.Error(),
+		"same copy") {
 		t.Errorf("a product of dependent terms gives the error %v", err)
 	}
 	good := pgsvi.NormalFactor(pgsvi.Known(y...), x, b)

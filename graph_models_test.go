@@ -13,8 +13,9 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// The tests of this file fit six models as a Graph, and compare each ELBO with coordinate ascent by
-// hand, which updates one block at a time by its closed form and shares no code with the library.
+// The tests of this file fit six models as a Graph, and compare each ELBO with coordinate ascent
+// by hand, which updates one block at a time by its closed form and shares no code with the
+// library.
 
 // gamma returns a Gamma distribution for a model.
 func gamma(shape, rate float64) pgsvi.ExpFamily { return testkit.Must(pgsvi.NewGamma(shape, rate)) }
@@ -216,7 +217,8 @@ func TestGraphGroups(t *testing.T) {
 			klNormal([]float64{m}, diagonal(1, v), 100)
 		for j := range y {
 			d := y[j] - mt[j]
-			elbo += 0.5*(math.Log(known[j])-log2Pi-known[j]*(d*d+vt[j])) + 0.5*(1+log2Pi+math.Log(vt[j]))
+			elbo += 0.5*(math.Log(known[j])-log2Pi-known[j]*(d*d+vt[j])) +
+				0.5*(1+log2Pi+math.Log(vt[j]))
 		}
 		return elbo
 	})
@@ -224,7 +226,8 @@ func TestGraphGroups(t *testing.T) {
 	if got := mu.Of(q)[0].(*pgsvi.Gaussian).Mean(nil)[0]; math.Abs(got-m) > 1e-5 {
 		t.Errorf("E[mu] is %v, by hand %v", got, m)
 	}
-	if got := tau.Moments(q)[0]; math.Abs(got.Mean-a/b) > 1e-5 || math.Abs(got.Log-logGamma(a, b)) > 1e-5 {
+	if got := tau.Moments(q)[0]; math.Abs(got.Mean-a/b) > 1e-5 || math.Abs(got.Log-logGamma(a,
+		b)) > 1e-5 {
 		t.Errorf("the moments of tau are %+v, by hand %v and %v", got, a/b, logGamma(a, b))
 	}
 	if got := theta.Of(q)[3].(*pgsvi.Gaussian).Var(nil)[0]; math.Abs(got-vt[3]) > 1e-6 {
@@ -284,8 +287,8 @@ func TestGraphRelevance(t *testing.T) {
 	compareELBO(t, res, hand, 14)
 }
 
-// logitBound is the bound of Jaakkola and Jordan (2000) of a logistic likelihood of y = ±1, at its best
-// parameter c = √E[u²]. It is convex in E[u²].
+// logitBound is the bound of Jaakkola and Jordan (2000) of a logistic likelihood of y = ±1, at
+// its best parameter c = √E[u²]. It is convex in E[u²].
 func logitBound(y []float64, u pgsvi.Term) pgsvi.Factor {
 	return pgsvi.NewFactor("logit", func(n int, m []pgsvi.Moments) float64 {
 		c := math.Sqrt(m[0].Square)
@@ -382,7 +385,8 @@ func TestGraphMixture(t *testing.T) {
 	y := make([]float64, len(x))
 	for n := range y {
 		k := rng.IntN(2)
-		y[n] = []float64{1, -1}[k] + []float64{2, -1}[k]*x[n][1] + []float64{.4, .6}[k]*rng.NormFloat64()
+		y[n] = []float64{1, -1}[k] + []float64{2, -1}[k]*x[n][1] + []float64{.4,
+			.6}[k]*rng.NormFloat64()
 	}
 	// model
 	var g pgsvi.Graph
@@ -523,8 +527,8 @@ func (h *markovByHand) square(t, k int) float64 {
 	return d*d + h.v[k]
 }
 
-// local computes the probabilities of the states by sums that are scaled at each time (Rabiner 1989),
-// and returns the logarithm of the total.
+// local computes the probabilities of the states by sums that are scaled at each time (Rabiner
+// 1989), and returns the logarithm of the total.
 func (h *markovByHand) local() float64 {
 	n, total := len(h.y), 0.0
 	emit, alpha, beta := make([][3]float64, n), make([][3]float64, n), make([][3]float64, n)
@@ -537,7 +541,8 @@ func (h *markovByHand) local() float64 {
 	scale := make([]float64, n)
 	for t := range n {
 		for k := range 3 {
-			emit[t][k] = math.Exp(0.5 * (logGamma(h.a[k], h.b[k]) - log2Pi - h.a[k]/h.b[k]*h.square(t, k)))
+			emit[t][k] = math.Exp(0.5 * (logGamma(h.a[k], h.b[k]) - log2Pi -
+				h.a[k]/h.b[k]*h.square(t, k)))
 			p := 0.0
 			if t == 0 {
 				p = math.Exp(logDirichlet(h.first)[k])
@@ -658,7 +663,8 @@ func TestGraphHorseshoe(t *testing.T) {
 			elbo += 0.5*(logGamma(1, rate[k])+logGamma(a, b)-log2Pi-a/b/rate[k]*s) -
 				klGamma(1, rateNu[k], 0.5, 1)
 			// log Gamma(each|½, nu), and the entropy of each
-			elbo += 0.5*logGamma(1, rateNu[k]) - l - 0.5*logGamma(1, rate[k]) - 1/(rateNu[k]*rate[k]) +
+			elbo += 0.5*logGamma(1, rateNu[k]) - l - 0.5*logGamma(1, rate[k]) -
+				1/(rateNu[k]*rate[k]) +
 				1 - math.Log(rate[k])
 		}
 		return elbo

@@ -97,7 +97,8 @@ func TestGraphPoissonFactorization(t *testing.T) {
 	for i := range rows {
 		for j := range columns {
 			at, of = append(at, i), append(of, j)
-			y = append(y, distuv.Poisson{Lambda: floats.Dot(truth[i], truth[rows+j]), Src: rng}.Rand())
+			y = append(y, distuv.Poisson{Lambda: floats.Dot(truth[i], truth[rows+j]),
+				Src: rng}.Rand())
 		}
 	}
 	// model
@@ -133,7 +134,8 @@ func TestGraphPoissonFactorization(t *testing.T) {
 		raw += math.Abs(y[n] - p)
 	}
 	if fitted > 0.6*raw {
-		t.Errorf("the mean error of the fitted rates is %.3f, of the counts %.3f", fitted/rows/columns,
+		t.Errorf("the mean error of the fitted rates is %.3f, of the counts %.3f",
+			fitted/rows/columns,
 			raw/rows/columns)
 	}
 }
@@ -194,7 +196,8 @@ func TestGraphProbitGroups(t *testing.T) {
 	for j, e := range a.Moments(q) {
 		c += e.Mean * u[j]
 	}
-	if sd := 1 / math.Sqrt(tau.Moments(q)[0].Mean); c < 0.5*floats.Dot(u, u) || math.Abs(sd-1) > 0.4 {
+	if sd := 1 / math.Sqrt(tau.Moments(q)[0].Mean); c < 0.5*floats.Dot(u, u) ||
+		math.Abs(sd-1) > 0.4 {
 		t.Errorf("the groups have the regression %v on the truth and sd %v", c/floats.Dot(u, u), sd)
 	}
 }
@@ -267,7 +270,8 @@ func TestGraphMissing(t *testing.T) {
 	}
 	// model
 	var g pgsvi.Graph
-	slope, center := g.Block("slope", 1, pgsvi.NewIsotropic(1, 100)), g.Block("center", 1, pgsvi.NewIsotropic(1, 100))
+	slope, center := g.Block("slope", 1, pgsvi.NewIsotropic(1, 100)), g.Block("center", 1,
+		pgsvi.NewIsotropic(1, 100))
 	noise, spread := g.Block("noise", 1, gamma(1, 1)), g.Block("spread", 1, gamma(1, 1))
 	lost := g.Block("lost", len(missing), nil, pgsvi.NewIsotropic(1, 1))
 	seen := pgsvi.Known(xSeen...)
@@ -377,14 +381,15 @@ func TestGraphBinomial(t *testing.T) {
 	checkFactors(t, count)
 	q, _ := fitGraph(t, &g)
 	for j, b := range p.Of(q) {
-		if eta := b.Natural(nil); math.Abs(eta[0]-1-y[j]) > 1e-9 || math.Abs(eta[1]-1-n+y[j]) > 1e-9 {
+		if eta := b.Natural(nil); math.Abs(eta[0]-1-y[j]) > 1e-9 ||
+			math.Abs(eta[1]-1-n+y[j]) > 1e-9 {
 			t.Errorf("group %d: Beta(%v, %v) after %v of %v", j, eta[0], eta[1], y[j], n)
 		}
 	}
 }
 
-// TestGraphWishart writes the density of vectors with an unknown precision matrix from the statistics
-// of a Wishart block.
+// TestGraphWishart writes the density of vectors with an unknown precision matrix from the
+// statistics of a Wishart block.
 func TestGraphWishart(t *testing.T) {
 	rng := testkit.Rand(210)
 	const n = 400
@@ -396,7 +401,8 @@ func TestGraphWishart(t *testing.T) {
 	// model
 	var g pgsvi.Graph
 	l := g.Block("precision", 1, testkit.Must(pgsvi.NewWishart(3, diagonal(2, 1./3))))
-	rows := pgsvi.NewFactor("wishart", func(i int, m []pgsvi.Moments) float64 { // log|Λ|, Λ_11, Λ_21, Λ_22
+	rows := pgsvi.NewFactor("wishart", func(i int,
+		m []pgsvi.Moments) float64 { // log|Λ|, Λ_11, Λ_21, Λ_22
 		a, b := y[i][0], y[i][1]
 		return 0.5*m[0].Mean - log2Pi - 0.5*(a*a*m[1].Mean+2*a*b*m[2].Mean+b*b*m[3].Mean)
 	}, nil, l.Copy(make([]int, n)...).Element(0), l.Element(1), l.Element(2), l.Element(3))

@@ -16,8 +16,9 @@ type graphTerms struct {
 	factors      []graph.Factor
 	model        *graph.Model
 	prior, start *Exp
-	base         []float64 // ∇_μ of Σ E[log r] over the blocks without a prior, whose start r KLTo takes as prior
-	norm         float64   // Σ A(η_r)
+	// base is ∇_μ of Σ E[log r] over the blocks without a prior. KLTo takes their start r as prior.
+	base []float64
+	norm float64 // Σ A(η_r)
 }
 
 // setBase computes base and norm.
@@ -47,7 +48,8 @@ func (f *graphTerms) setBase() {
 func (f *graphTerms) Setup(q Dist) (SmoothTerms, error) {
 	e, ok := q.(*Exp)
 	if !ok || !e.at.SameFamily(f.prior.at) {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: a %s does not have the blocks of the Graph; use the "+
+		return SmoothTerms{}, fmt.Errorf("pgsvi: a %s does not have the blocks of the Graph; "+
+			"use the "+
 			"Init of its Objective: %w", distName(q), ErrShape)
 	}
 	return SmoothTerms{N: max(1, f.model.Len()), Deterministic: true}, nil
@@ -72,7 +74,8 @@ func (f *graphTerms) sum(ctx context.Context, env *Env, dst, mu []float64, batch
 }
 
 // Grad implements Smooth.
-func (f *graphTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64,
+func (f *graphTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (float64,
 	error) {
 	e := q.(*Exp)
 	clear(dst)
@@ -83,7 +86,8 @@ func (f *graphTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 	for i, b := range f.base {
 		dst[i] = b - dst[i]
 		if math.IsNaN(dst[i]) || math.IsInf(dst[i], 0) {
-			return v, fmt.Errorf("pgsvi: the gradient of %s is %v: %w", f.model.Layout.Describe(i), dst[i],
+			return v, fmt.Errorf("pgsvi: the gradient of %s is %v: %w",
+				f.model.Layout.Describe(i), dst[i],
 				ErrNotFinite)
 		}
 	}
@@ -92,13 +96,14 @@ func (f *graphTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 }
 
 // Value implements Smooth. The error is the rounding of a sum of as many terms.
-func (f *graphTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+func (f *graphTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64,
+	err error) {
 	v, size, err := f.sum(ctx, env, nil, q.(*Exp).MeanParams(nil), nil)
 	return v, 4 * unitRounding * size, err
 }
 
-// digest describes the model by its names, and by the value and the gradient at the prior and at the
-// start, which depend on all data.
+// digest describes the model by its names, and by the value and the gradient at the prior and at
+// the start, which depend on all data.
 func (f *graphTerms) digest(d *save.Digest) {
 	for _, b := range f.blocks {
 		d.Text(b.Name)

@@ -13,10 +13,10 @@ import (
 // NaN if the family of u does not give it as a function of the mean parameters; see Graph.Block.
 type Moments struct{ Mean, Square, Log float64 }
 
-// Term is a number per row: an element of a block, a known number, or an expression of these. A Term of
-// one row stands for every row of a factor. Make it with Graph.Block or Known, and expressions with
-// its methods. A Term is immutable, and Graph.Objective reports its errors, so that a model can be
-// written without checks.
+// Term is a number per row: an element of a block, a known number, or an expression of these. A
+// Term of one row stands for every row of a factor. Make it with Graph.Block or Known, and
+// expressions with its methods. A Term is immutable, and Graph.Objective reports its errors, so
+// that a model can be written without checks.
 type Term struct {
 	name   string
 	term   graph.Term
@@ -41,9 +41,9 @@ type graphBlock struct {
 	flat         bool        // the block has no prior; prior holds the starts
 }
 
-// Known returns a Term of known numbers, one per row, or one for all rows. A precision or a rate must be
-// positive. If an observation is missing, leave it out of all lists of the factor. Known does not
-// copy x.
+// Known returns a Term of known numbers, one per row, or one for all rows. A precision or a rate
+// must be positive. If an observation is missing, leave it out of all lists of the factor. Known
+// does not copy x.
 func Known(x ...float64) Term {
 	t := Term{name: "known", term: graph.Known(x), normal: true}
 	if len(x) == 0 {
@@ -89,8 +89,8 @@ func blockTerm(l *graphBlocks, b *graph.Block, copies []int) Term {
 		normal: b.Kind == graph.Normal}
 }
 
-// Copy returns the copies of a block with the given indices, from 0, such as the group of each row.
-// It is for a Term of Block. An index may occur several times.
+// Copy returns the copies of a block with the given indices, from 0, such as the group of each
+// row. It is for a Term of Block. An index may occur several times.
 func (t Term) Copy(index ...int) Term {
 	if t.err != nil {
 		return t
@@ -110,9 +110,10 @@ func (t Term) Copy(index ...int) Term {
 	return blockTerm(t.layout, t.block, append([]int{}, index...))
 }
 
-// Element returns one element of a copy per row: element k of each copy of t, or element k[i] of copy
-// i, or elements k of the only copy. It is for a Term of Block or Copy, whose elements Graph.Block
-// lists. z.Copy(i...).Element(2) is the indicator of the third class of unit i, for example.
+// Element returns one element of a copy per row: element k of each copy of t, or element k[i] of
+// copy i, or elements k of the only copy. It is for a Term of Block or Copy, whose elements
+// Graph.Block lists. z.Copy(i...).Element(2) is the indicator of the third class of unit i, for
+// example.
 func (t Term) Element(k ...int) Term {
 	if t.err != nil {
 		return t
@@ -121,7 +122,8 @@ func (t Term) Element(k ...int) Term {
 		return t.fail(ErrParam, "Element needs a Term of Graph.Block or Copy")
 	}
 	if len(k) != 1 && len(t.copies) != 1 && len(k) != len(t.copies) {
-		return t.fail(ErrShape, "%d elements for %d copies; give one for all or one for each", len(k),
+		return t.fail(ErrShape, "%d elements for %d copies; give one for all or one for each",
+			len(k),
 			len(t.copies))
 	}
 	if len(k) == 0 {
@@ -150,11 +152,11 @@ func (t Term) gaussian(method string) Term {
 	return t
 }
 
-// Dot returns the inner product x_nᵀz in row n, such as a linear predictor, where z is the only copy
-// of a Gaussian block, or copy n of t. A z with a full covariance is exact. Zeros in x are skipped,
-// so that a row with few elements, such as the difference of two elements, is cheap. With a diagonal
-// covariance E[u²] is not linear in μ, and a step may then lower the ELBO and is shortened. Dot does
-// not copy x.
+// Dot returns the inner product x_nᵀz in row n, such as a linear predictor, where z is the only
+// copy of a Gaussian block, or copy n of t. A z with a full covariance is exact. Zeros in x are
+// skipped, so that a row with few elements, such as the difference of two elements, is cheap.
+// With a diagonal covariance E[u²] is not linear in μ, and a step may then lower the ELBO and is
+// shortened. Dot does not copy x.
 func (t Term) Dot(x [][]float64) Term {
 	if t = t.gaussian("Dot"); t.err != nil {
 		return t
@@ -167,7 +169,8 @@ func (t Term) Dot(x [][]float64) Term {
 	}
 	for n, r := range x {
 		if len(r) != t.block.Dim {
-			return t.fail(ErrShape, "row %d of Dot has %d columns, but the Gaussian has %d dimensions", n,
+			return t.fail(ErrShape, "row %d of Dot has %d columns, but the Gaussian has %d "+
+				"dimensions", n,
 				len(r), t.block.Dim)
 		}
 		for k, v := range r {
@@ -182,9 +185,9 @@ func (t Term) Dot(x [][]float64) Term {
 	return r
 }
 
-// Inner returns the inner product aᵀb in each row of copies of two Gaussian blocks of one dimension,
-// such as the factors of a row and a column of a matrix. Their covariances must be full. Use it as
-// a.Copy(i...).Inner(b.Copy(j...)); a Term of one copy stands for every row.
+// Inner returns the inner product aᵀb in each row of copies of two Gaussian blocks of one
+// dimension, such as the factors of a row and a column of a matrix. Their covariances must be
+// full. Use it as a.Copy(i...).Inner(b.Copy(j...)); a Term of one copy stands for every row.
 func (t Term) Inner(o Term) Term {
 	if t = t.gaussian("Inner"); t.err != nil {
 		return t
@@ -199,7 +202,8 @@ func (t Term) Inner(o Term) Term {
 	switch {
 	case r.err != nil:
 	case a.Dim != b.Dim:
-		return r.fail(ErrShape, "Inner needs Gaussians of the same dimension, but they have %d and %d",
+		return r.fail(ErrShape, "Inner needs Gaussians of the same dimension, but they have %d "+
+			"and %d",
 			a.Dim, b.Dim)
 	case n != m && n != 1 && m != 1:
 		return r.fail(ErrShape, "Inner of %d and %d copies; give as many of both", n, m)
@@ -238,8 +242,8 @@ func combine(t, o Term, sign string, of func(a, b graph.Term) graph.Term) Term {
 	return r
 }
 
-// Plus returns t + o in each row. The terms must be independent under q: elements of different copies
-// of blocks. Use Dot for a sum of elements of one Gaussian.
+// Plus returns t + o in each row. The terms must be independent under q: elements of different
+// copies of blocks. Use Dot for a sum of elements of one Gaussian.
 func (t Term) Plus(o Term) Term {
 	r := combine(t, o, " + ", graph.Plus)
 	r.normal = t.normal && o.normal
@@ -250,8 +254,8 @@ func (t Term) Plus(o Term) Term {
 // of Gamma terms can be a precision, because the logarithms add up.
 func (t Term) Times(o Term) Term { return combine(t, o, "·", graph.Times) }
 
-// Of returns the distributions of the copies of t under q, a fit of the Graph: a Gaussian or an Exp
-// for each copy. It returns nil if t is not a Term of Block, Copy or Element of that Graph. A
+// Of returns the distributions of the copies of t under q, a fit of the Graph: a Gaussian or an
+// Exp for each copy. It returns nil if t is not a Term of Block, Copy or Element of that Graph. A
 // Gaussian block of one dimension gives Gaussians with a diagonal covariance.
 func (t Term) Of(q *Exp) []ExpFamily {
 	if t.err != nil || t.block == nil || q.NumParams() != t.layout.Params {
@@ -279,8 +283,8 @@ func (t Term) Of(q *Exp) []ExpFamily {
 	return r
 }
 
-// Moments returns the moments of each row of t under q, a fit of the Graph, such as predictions of a
-// linear predictor. It returns nil if t has an error or belongs to another Graph.
+// Moments returns the moments of each row of t under q, a fit of the Graph, such as predictions
+// of a linear predictor. It returns nil if t has an error or belongs to another Graph.
 func (t Term) Moments(q *Exp) []Moments {
 	if t.problem() != nil || t.layout != nil && q.NumParams() != t.layout.Params {
 		return nil

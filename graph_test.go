@@ -94,13 +94,15 @@ func (r *graphMaker) factor(depth int) pgsvi.Factor {
 	case k == 0:
 		return pgsvi.GammaFactor(r.positive(1), 0.5+r.rng.Float64(), r.positive(1))
 	case k == 1:
-		x := r.g.Block(r.name("u"), 1, pgsvi.NewIsotropic(2, 1)).Dot(sparseRows(r.rng, r.rows, 2, 1))
+		x := r.g.Block(r.name("u"), 1, pgsvi.NewIsotropic(2, 1)).Dot(sparseRows(r.rng, r.rows, 2,
+			1))
 		return pgsvi.LikelihoodFactor(r.numbers(false), x, pgsvi.StudentT{DF: 4, Scale: 1})
 	case k == 2 && depth > 0:
 		pi := r.g.Block(r.name("pi"), 2, dirichlet(2, 2)).Copy(r.rng.IntN(2))
 		return pgsvi.MixtureFactor(pi, r.factor(depth-1), r.factor(depth-1))
 	case k == 3 && depth > 1: // a chain has a row per sequence, so it is no alternative
-		first, move := r.g.Block(r.name("f"), 1, dirichlet(2, 1)), r.g.Block(r.name("m"), 2, dirichlet(2, 1))
+		first, move := r.g.Block(r.name("f"), 1, dirichlet(2, 1)), r.g.Block(r.name("m"), 2,
+			dirichlet(2, 1))
 		return pgsvi.ChainFactor(first, move, r.factor(depth-1), r.factor(depth-1)).Sequences(
 			r.rows/3, r.rows-r.rows/3)
 	case k == 4:
@@ -108,13 +110,15 @@ func (r *graphMaker) factor(depth int) pgsvi.Factor {
 		p := r.g.Block(r.name("p"), 3, beta(2, 1))
 		return pgsvi.NewFactor("edge", func(_ int, m []pgsvi.Moments) float64 {
 			return m[0].Mean * m[1].Log
-		}, nil, z.Copy(r.indices(4)...).Element(r.indices(3)...), p.Copy(r.indices(3)...).Element(1))
+		}, nil, z.Copy(r.indices(4)...).Element(r.indices(3)...),
+			p.Copy(r.indices(3)...).Element(1))
 	case k == 5:
 		y := make([]float64, r.rows)
 		for i := range y {
 			y[i] = 1 - 2*float64(r.rng.IntN(2))
 		}
-		x := r.g.Block(r.name("v"), 1, pgsvi.NewIsotropic(2, 1)).Dot(sparseRows(r.rng, r.rows, 2, 1))
+		x := r.g.Block(r.name("v"), 1, pgsvi.NewIsotropic(2, 1)).Dot(sparseRows(r.rng, r.rows, 2,
+			1))
 		return logitBound(y, x)
 	}
 	return pgsvi.NormalFactor(r.real(1), r.real(1), r.positive(1))
@@ -170,9 +174,9 @@ func moved(q *pgsvi.Exp, rng *rand.Rand) *pgsvi.Exp {
 	return p
 }
 
-// TestGraphRandom checks random models: the gradient is the derivative of the value, the gradient of
-// batches averages to the gradient of all terms, bits do not depend on the workers, and steps do not
-// lower the ELBO.
+// TestGraphRandom checks random models: the gradient is the derivative of the value, the gradient
+// of batches averages to the gradient of all terms, bits do not depend on the workers, and steps
+// do not lower the ELBO.
 func TestGraphRandom(t *testing.T) {
 	ctx := context.Background()
 	for seed := range testkit.Longer(uint64(200), 40) {
@@ -215,7 +219,8 @@ func TestGraphRandom(t *testing.T) {
 			const h = 1e-3
 			want := (8*(at(h)-at(-h)) - (at(2*h) - at(-2*h))) / (12 * h)
 			if math.Abs(along-want) > 1e-6*(1+math.Abs(want)+1e-3*math.Abs(value)) {
-				t.Errorf("seed %d: the derivative is %v, by differences %v\n%v", seed, along, want, g)
+				t.Errorf("seed %d: the derivative is %v, by differences %v\n%v", seed, along,
+					want, g)
 				break
 			}
 		}
@@ -279,7 +284,8 @@ func TestGraphWorkers(t *testing.T) {
 			}
 			for i := range eta {
 				if math.Float64bits(eta[i]) != math.Float64bits(first[i]) {
-					t.Fatalf("batch %d, %d workers: element %d is %v; with one worker it is %v", batch,
+					t.Fatalf("batch %d, %d workers: element %d is %v; with one worker it is %v",
+						batch,
 						workers, i, eta[i], first[i])
 				}
 			}
@@ -296,8 +302,8 @@ func linearGraph(y []float64) *pgsvi.Graph {
 	return g
 }
 
-// TestGraphResume checks that a saved run continues with the same bits, and that it is refused for
-// other data.
+// TestGraphResume checks that a saved run continues with the same bits, and that it is refused
+// for other data.
 func TestGraphResume(t *testing.T) {
 	ctx := context.Background()
 	rng := testkit.Rand(302)
@@ -332,15 +338,16 @@ func TestGraphResume(t *testing.T) {
 	}
 	for i := range 3 {
 		y[7+100*i] += 1e-6
-		if _, err := s.LoadResult(ctx, bytes.NewReader(saved), model()); !errors.Is(err, pgsvi.ErrFile) {
+		if _, err := s.LoadResult(ctx, bytes.NewReader(saved), model()); !errors.Is(err,
+			pgsvi.ErrFile) {
 			t.Errorf("changed row %d: the error is %v; want ErrFile", 7+100*i, err)
 		}
 		y[7+100*i] -= 1e-6
 	}
 }
 
-// TestGraphLogProb compares LogProb with the density by hand, and the evidence by PSIS with the exact
-// one.
+// TestGraphLogProb compares LogProb with the density by hand, and the evidence by PSIS with the
+// exact one.
 func TestGraphLogProb(t *testing.T) {
 	y := []float64{0.5, -1, 2.5, 0.1}
 	var g pgsvi.Graph
@@ -350,11 +357,13 @@ func TestGraphLogProb(t *testing.T) {
 	g.Add(
 		pgsvi.MixtureFactor(pi, pgsvi.NormalFactor(pgsvi.Known(y...), mu.Copy(0), tau),
 			pgsvi.NormalFactor(pgsvi.Known(y...), mu.Copy(1), pgsvi.Known(1))),
-		pgsvi.NewFactor("Dirichlet(1, 1)", func(int, []pgsvi.Moments) float64 { return 0 }, nil, pi.Element(0)),
+		pgsvi.NewFactor("Dirichlet(1, 1)", func(int, []pgsvi.Moments) float64 { return 0 }, nil,
+			pi.Element(0)),
 	)
 	normal := func(x, m, t float64) float64 { return 0.5 * (math.Log(t) - log2Pi - t*(x-m)*(x-m)) }
 	z := []float64{1.5, 0.3, -0.4, 0.25, 0.75}
-	want := 3*math.Log(2) - math.Log(2) + 2*math.Log(z[0]) - 2*z[0] + normal(z[1], 0, 1) + normal(z[2], 0, 1)
+	want := 3*math.Log(2) - math.Log(2) + 2*math.Log(z[0]) - 2*z[0] + normal(z[1], 0, 1) +
+		normal(z[2], 0, 1)
 	for _, x := range y {
 		want += math.Log(z[3]*math.Exp(normal(x, z[1], z[0])) + z[4]*math.Exp(normal(x, z[2], 1)))
 	}
@@ -390,7 +399,8 @@ func TestGraphLogProb(t *testing.T) {
 // TestGraphTerms checks the moments of expressions against draws and against known numbers.
 func TestGraphTerms(t *testing.T) {
 	var g pgsvi.Graph
-	w := g.Block("w", 2, pgsvi.NewIsotropic(2, 1), gaussianAt(2, testkit.Rand(1)), gaussianAt(2, testkit.Rand(2)))
+	w := g.Block("w", 2, pgsvi.NewIsotropic(2, 1), gaussianAt(2, testkit.Rand(1)), gaussianAt(2,
+		testkit.Rand(2)))
 	z := g.Block("z", 3, testkit.Must(pgsvi.NewCategorical([]float64{1, 2, 5})))
 	g.Add(pgsvi.NormalFactor(w, pgsvi.Known(0), pgsvi.Known(1)))
 	q := testkit.Must(g.Objective()).Init
@@ -402,7 +412,8 @@ func TestGraphTerms(t *testing.T) {
 	}{
 		{"class 0", z, 3, 9, pgsvi.Moments{Mean: 1. / 8, Square: 1. / 8}},
 		{"class 2", z.Copy(2, 1).Element(2), 1, 2, pgsvi.Moments{Mean: 5. / 8, Square: 5. / 8}},
-		{"known", pgsvi.Known(2, 3).Times(pgsvi.Known(-2)), 1, 2, pgsvi.Moments{Mean: -6, Square: 36}},
+		{"known", pgsvi.Known(2, 3).Times(pgsvi.Known(-2)), 1, 2, pgsvi.Moments{Mean: -6,
+			Square: 36}},
 		{"sum", pgsvi.Known(2).Plus(z.Element(1)), 2, 3, pgsvi.Moments{Mean: 2.25, Square: 5.25}},
 	}
 	for _, r := range rows {
@@ -410,7 +421,8 @@ func TestGraphTerms(t *testing.T) {
 		if len(m) != r.count {
 			t.Fatalf("%s has %d rows; want %d", r.name, len(m), r.count)
 		}
-		if got := m[r.row]; math.Abs(got.Mean-r.want.Mean) > 1e-14 || math.Abs(got.Square-r.want.Square) > 1e-14 {
+		if got := m[r.row]; math.Abs(got.Mean-r.want.Mean) > 1e-14 ||
+			math.Abs(got.Square-r.want.Square) > 1e-14 {
 			t.Errorf("%s is %+v; want %+v", r.name, got, r.want)
 		}
 	}
@@ -438,15 +450,16 @@ func TestGraphTerms(t *testing.T) {
 	}
 }
 
-// TestGraphMistakes checks the errors of a model: each names the block, the factor or the row, and
-// all are reported at once.
+// TestGraphMistakes checks the errors of a model: each names the block, the factor or the row,
+// and all are reported at once.
 func TestGraphMistakes(t *testing.T) {
 	y, nan := []float64{1, 2, 3}, math.NaN()
 	normal := func(d int) pgsvi.ExpFamily { return pgsvi.NewIsotropic(d, 1) }
 	var other pgsvi.Graph
 	foreign := other.Block("foreign", 3, normal(1))
 	value := func(f func(m []pgsvi.Moments) float64, t ...pgsvi.Term) pgsvi.Factor {
-		return pgsvi.NewFactor("own", func(_ int, m []pgsvi.Moments) float64 { return f(m) }, nil, t...)
+		return pgsvi.NewFactor("own", func(_ int, m []pgsvi.Moments) float64 { return f(m) }, nil,
+			t...)
 	}
 	known := pgsvi.Known
 	cases := []struct {
@@ -457,7 +470,8 @@ func TestGraphMistakes(t *testing.T) {
 	}{
 		{"other Graph", func(_ *pgsvi.Graph, _, t pgsvi.Term) pgsvi.Factor {
 			return pgsvi.NormalFactor(known(y...), foreign, t)
-		}, pgsvi.ErrParam, []string{"factor normal(known, foreign, t)", "foreign belongs to another Graph"}},
+		}, pgsvi.ErrParam, []string{"factor normal(known, foreign, t)", "foreign belongs to " +
+			"another Graph"}},
 		{"mixed Graphs", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
 			return pgsvi.NormalFactor(known(y...), foreign.Plus(w.Element(0)), t)
 		}, pgsvi.ErrParam, []string{"foreign + w element 0", "different Graphs"}},
@@ -477,7 +491,8 @@ func TestGraphMistakes(t *testing.T) {
 			return pgsvi.NormalFactor(known(1, nan, 3), w.Element(0), t)
 		}, pgsvi.ErrNotFinite, []string{"row 1", "E[u] of known is NaN", "missing"}},
 		{"infinite design", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
-			return pgsvi.NormalFactor(known(y...), w.Dot([][]float64{{1, 2}, {1, math.Inf(1)}, {0, 0}}), t)
+			return pgsvi.NormalFactor(known(y...), w.Dot([][]float64{{1, 2}, {1, math.Inf(1)}, {0,
+				0}}), t)
 		}, pgsvi.ErrNotFinite, []string{"row 1, column 1 of Dot is +Inf"}},
 		{"rows", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
 			return pgsvi.NormalFactor(known(1, 2), w.Dot([][]float64{{1, 2}, {1, 1}, {0, 0}}), t)
@@ -502,7 +517,8 @@ func TestGraphMistakes(t *testing.T) {
 			return pgsvi.LikelihoodFactor([]float64{1, -1}, w.Element(0), pgsvi.Poisson{})
 		}, pgsvi.ErrLabel, []string{"Poisson", "row 1"}},
 		{"likelihood rows", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
-			return pgsvi.LikelihoodFactor([]float64{1, 1}, w.Dot([][]float64{{1, 2}, {1, 1}, {0, 0}}),
+			return pgsvi.LikelihoodFactor([]float64{1, 1}, w.Dot([][]float64{{1, 2}, {1, 1}, {0,
+				0}}),
 				pgsvi.Poisson{})
 		}, pgsvi.ErrShape, []string{"2 responses for the 3 rows"}},
 		{"NaN value", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
@@ -522,10 +538,14 @@ func TestGraphMistakes(t *testing.T) {
 		}, pgsvi.ErrShape, []string{"2 states", "2 of move, pi"}},
 		{"sequences", func(g *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
 			f := pgsvi.NormalFactor(known(y...), w.Element(0), t)
-			return pgsvi.ChainFactor(g.Block("a", 1, dirichlet(2, 1)), g.Block("b", 2, dirichlet(2, 1)), f,
+			return pgsvi.ChainFactor(g.Block("a", 1, dirichlet(2, 1)), g.Block("b", 2,
+				dirichlet(2, 1)), f,
 				f).Sequences(1, 1)
 		}, pgsvi.ErrShape, []string{"2 times", "3 rows"}},
-		{"shape", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor { return pgsvi.GammaFactor(t, 0, known(1)) },
+		{"shape", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
+			return pgsvi.GammaFactor(t,
+				0, known(1))
+		},
 			pgsvi.ErrParam, []string{"gamma(t, known)", "shape is 0"}},
 		{"index", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
 			return pgsvi.NormalFactor(known(y...), w.Copy(1).Element(0), t)
@@ -551,9 +571,15 @@ func TestGraphMistakes(t *testing.T) {
 		{"zero Term", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor {
 			return pgsvi.NormalFactor(known(y...), pgsvi.Term{}, t)
 		}, pgsvi.ErrParam, []string{"a Term is empty"}},
-		{"zero Factor", func(*pgsvi.Graph, pgsvi.Term, pgsvi.Term) pgsvi.Factor { return pgsvi.Factor{} },
+		{"zero Factor", func(*pgsvi.Graph, pgsvi.Term,
+			pgsvi.Term) pgsvi.Factor {
+			return pgsvi.Factor{}
+		},
 			pgsvi.ErrParam, []string{"factor 0 is empty"}},
-		{"no value", func(_ *pgsvi.Graph, w, t pgsvi.Term) pgsvi.Factor { return pgsvi.NewFactor("own", nil, nil, t) },
+		{"no value", func(_ *pgsvi.Graph, w,
+			t pgsvi.Term) pgsvi.Factor {
+			return pgsvi.NewFactor("own", nil, nil, t)
+		},
 			pgsvi.ErrParam, []string{"factor own has no value"}},
 	}
 	for _, c := range cases {
@@ -570,7 +596,8 @@ func TestGraphMistakes(t *testing.T) {
 				t.Errorf("%s: the error %q lacks %q", c.name, err, p)
 			}
 		}
-		if !strings.HasPrefix(err.Error(), "pgsvi: ") || strings.Contains(err.Error(), "pgsvi: pgsvi") {
+		if !strings.HasPrefix(err.Error(), "pgsvi: ") || strings.Contains(err.Error(),
+			"pgsvi: pgsvi") {
 			t.Errorf("%s: the error %q has a wrong prefix", c.name, err)
 		}
 		if testing.Verbose() {
@@ -592,19 +619,21 @@ func TestGraphMistakes(t *testing.T) {
 	}
 }
 
-// TestGraphNeverPanics builds models by random calls with arbitrary arguments. Objective must return a
-// model or an error.
+// TestGraphNeverPanics builds models by random calls with arbitrary arguments. Objective must
+// return a model or an error.
 func TestGraphNeverPanics(t *testing.T) {
 	valid := 0
 	for seed := range testkit.Longer(uint64(20000), 2000) {
 		rng := testkit.Rand(seed)
 		var g pgsvi.Graph
-		families := []pgsvi.ExpFamily{nil, pgsvi.NewIsotropic(1, 1), pgsvi.NewIsotropic(2, 1), gamma(1, 1),
+		families := []pgsvi.ExpFamily{nil, pgsvi.NewIsotropic(1, 1), pgsvi.NewIsotropic(2, 1),
+			gamma(1, 1),
 			pgsvi.NewIsotropicMeanField(2, 1), beta(1, 1), dirichlet(2, 1), (*pgsvi.Exp)(nil),
 			testkit.Must(pgsvi.NewCategorical([]float64{1, 1})), testkit.Must(pgsvi.NewPoisson(2)),
 			testkit.Must(pgsvi.NewWishart(3, diagonal(2, 1)))}
 		values := []float64{1, 2, 0.5, 3, 1, 0, -1, math.NaN(), math.Inf(1), 1e300}
-		terms := []pgsvi.Term{{}, g.Block("x", 1, families[1]), g.Block("t", 1, families[3]), pgsvi.Known(1)}
+		terms := []pgsvi.Term{{}, g.Block("x", 1, families[1]), g.Block("t", 1, families[3]),
+			pgsvi.Known(1)}
 		var factors []pgsvi.Factor
 		any := func() pgsvi.Term { return terms[min(rng.IntN(20), 1+rng.IntN(len(terms)-1))] }
 		vector := func() []float64 {
@@ -628,7 +657,8 @@ func TestGraphNeverPanics(t *testing.T) {
 				var start []pgsvi.ExpFamily
 				if rng.IntN(10) == 0 {
 					prior, n = families[rng.IntN(len(families))], i+1
-					start = []pgsvi.ExpFamily{families[rng.IntN(len(families))], families[1]}[:rng.IntN(3)]
+					start = []pgsvi.ExpFamily{families[rng.IntN(len(families))],
+						families[1]}[:rng.IntN(3)]
 				}
 				terms = append(terms, g.Block("b", n, prior, start...))
 			case 3:
@@ -648,12 +678,14 @@ func TestGraphNeverPanics(t *testing.T) {
 			case 10:
 				factors = append(factors, pgsvi.NormalFactor(any(), any(), any()))
 			case 11:
-				factors = append(factors, pgsvi.GammaFactor(any(), values[rng.IntN(len(values))], any()))
+				factors = append(factors, pgsvi.GammaFactor(any(), values[rng.IntN(len(values))],
+					any()))
 			case 12:
 				factors = append(factors, pgsvi.LikelihoodFactor(vector(), any(),
 					[]pgsvi.Likelihood{nil, pgsvi.Poisson{}, pgsvi.BernoulliLogit{}}[j]))
 			case 13:
-				factors = append(factors, pgsvi.MixtureFactor(any(), []pgsvi.Factor{factor(), factor()}[:j]...))
+				factors = append(factors, pgsvi.MixtureFactor(any(), []pgsvi.Factor{factor(),
+					factor()}[:j]...))
 			case 14:
 				f := pgsvi.ChainFactor(any(), any(), []pgsvi.Factor{factor(), factor()}[:j]...)
 				if i > 0 {
@@ -662,7 +694,8 @@ func TestGraphNeverPanics(t *testing.T) {
 				factors = append(factors, f)
 			case 15:
 				k := rng.IntN(4)
-				factors = append(factors, pgsvi.NewFactor("own", func(row int, m []pgsvi.Moments) float64 {
+				factors = append(factors, pgsvi.NewFactor("own", func(row int,
+					m []pgsvi.Moments) float64 {
 					return m[k].Mean * m[0].Square * values[row]
 				}, nil, []pgsvi.Term{any(), any(), any()}[:rng.IntN(4)]...))
 			}

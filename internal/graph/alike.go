@@ -33,7 +33,8 @@ func (m *Model) Alike(mu []float64) ([]int, error) {
 			floats.Norm(b.part(grad), 1) > 0
 		for _, a := range blocks[:i] {
 			still = still || a.Kind == b.Kind && a.Total == b.Total && a.Params == b.Params &&
-				floats.Equal(a.part(mu), b.part(mu)) && floats.EqualApprox(a.part(grad), b.part(grad), 1e-12)
+				floats.Equal(a.part(mu), b.part(mu)) && floats.EqualApprox(a.part(grad),
+				b.part(grad), 1e-12)
 		}
 		for c := 0; still && c < b.Copies; c++ {
 			found[b.Start(c)] = true

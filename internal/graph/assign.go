@@ -6,9 +6,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file finds a start for the classes of units that depend on each other, such as the nodes of a
-// network. A step updates all units at once. From a poor start it puts all units into one class,
-// because each unit reacts to classes that the other units are about to leave.
+// This file finds a start for the classes of units that depend on each other, such as the nodes
+// of a network. A step updates all units at once. From a poor start it puts all units into one
+// class, because each unit reacts to classes that the other units are about to leave.
 
 const (
 	mostSweeps = 30
@@ -19,10 +19,10 @@ const (
 	mostLogOdds = 10
 )
 
-// Assign replaces eta and mu, the natural and mean parameters of q, for each categorical block whose
-// copies depend on each other. It updates one copy after another by its closed form, given all other
-// blocks and copies (coordinate ascent). prior holds the natural parameters of the priors. Assign
-// reports whether there is such a block.
+// Assign replaces eta and mu, the natural and mean parameters of q, for each categorical block
+// whose copies depend on each other. It updates one copy after another by its closed form, given
+// all other blocks and copies (coordinate ascent). prior holds the natural parameters of the
+// priors. Assign reports whether there is such a block.
 func (m *Model) Assign(eta, mu, prior []float64) (any bool) {
 	for _, b := range m.Layout.Blocks {
 		if b.Kind != Indicator {
@@ -36,8 +36,8 @@ func (m *Model) Assign(eta, mu, prior []float64) (any bool) {
 	return any
 }
 
-// linked returns the rows of each factor that touch each copy of b, copies first. It reports whether a
-// row touches two copies.
+// linked returns the rows of each factor that touch each copy of b, copies first. It reports
+// whether a row touches two copies.
 func (m *Model) linked(b *Block) (rows [][][]int, linked bool) {
 	rows = make([][][]int, b.Copies)
 	for c := range rows {
@@ -65,7 +65,8 @@ func (m *Model) linked(b *Block) (rows [][][]int, linked bool) {
 	return rows, linked
 }
 
-// eachTouched calls see with the copies that each row of a Plain touches, in the order of the rows.
+// eachTouched calls see with the copies that each row of a Plain touches, in the order of the
+// rows.
 func eachTouched(f Factor, see func(row, start int)) {
 	p, ok := f.(*Plain)
 	if !ok {

@@ -28,8 +28,8 @@ type Block struct {
 	Total    int // elements of μ of all copies
 	Dim      int // dimension of a Gaussian
 	Diagonal bool
-	// Stacked is set if n Gaussians of one dimension are one diagonal Gaussian of n dimensions, so
-	// that the n means come first.
+	// Stacked is set if n Gaussians of one dimension are one diagonal Gaussian of n dimensions,
+	// so that the n means come first.
 	Stacked bool
 }
 
@@ -102,8 +102,8 @@ func (b *Block) moments() (mean, square, log bool) {
 	return true, false, false
 }
 
-// leaf is an element of a block in each row. mean, square and log hold where its moments are in μ;
-// they are nil if the family does not know the moment.
+// leaf is an element of a block in each row. mean, square and log hold where its moments are in
+// μ; they are nil if the family does not know the moment.
 type leaf struct {
 	block                    *Block
 	start, mean, square, log []int32

@@ -9,8 +9,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Check returns the mistakes of the factors at μ, at most a few for each factor: dependent terms in
-// a row, unknown moments, values or derivatives that are not finite, and panics.
+// Check returns the mistakes of the factors at μ, at most a few for each factor: dependent terms
+// in a row, unknown moments, values or derivatives that are not finite, and panics.
 func (m *Model) Check(mu []float64) (errs []error) {
 	for _, f := range m.Factors {
 		errs = append(errs, m.checkFactor(f, mu)...)
@@ -22,7 +22,8 @@ func (m *Model) checkFactor(f Factor, mu []float64) (errs []error) {
 	rows := []int{0}
 	defer func() {
 		if r := recover(); r != nil {
-			errs = append(errs, fmt.Errorf("factor %s, rows %d to %d: panic: %v: %w", f.Name(), rows[0],
+			errs = append(errs, fmt.Errorf("factor %s, rows %d to %d: panic: %v: %w", f.Name(),
+				rows[0],
 				rows[len(rows)-1], parallel.Caught(r).Value, sentinel.ErrPanic))
 		}
 	}()
@@ -49,7 +50,8 @@ func (m *Model) checkFactor(f Factor, mu []float64) (errs []error) {
 		return []error{err}
 	}
 	if i, ok := dense.AllFinite(grad); !ok {
-		return []error{fmt.Errorf("factor %s: the derivative with respect to %s is %v: %w", f.Name(),
+		return []error{fmt.Errorf("factor %s: the derivative with respect to %s is %v: %w",
+			f.Name(),
 			m.Layout.Describe(i), grad[i], sentinel.ErrNotFinite)}
 	}
 	return nil
@@ -63,7 +65,8 @@ func checkTerms(f Factor, mu []float64) (errs []error) {
 	terms, names := f.Terms()
 	for i, t := range terms {
 		if row := dependent(t); row >= 0 {
-			errs = append(errs, fmt.Errorf("factor %s, row %d: the operands of %s depend on the same "+
+			errs = append(errs, fmt.Errorf("factor %s, row %d: the operands of %s depend on "+
+				"the same "+
 				"copy of a block; use Dot for sums of elements of one Gaussian: %w", f.Name(), row,
 				names[i], sentinel.ErrParam))
 		}
@@ -226,8 +229,10 @@ func (f *Plain) dependentTerms(mu []float64) []error {
 				}
 				tested++
 				if !f.additive(mu, row, a, b) {
-					return []error{fmt.Errorf("factor %s, row %d: %s and %s depend on the same copy of "+
-						"a block, but the factor is not a sum of a function of each: %w", f.name, row,
+					return []error{fmt.Errorf("factor %s, row %d: %s and %s depend on the same "+
+						"copy of "+
+						"a block, but the factor is not a sum of a function of each: %w", f.name,
+						row,
 						f.names[b], f.names[a], sentinel.ErrParam)}
 				}
 			}
@@ -272,8 +277,8 @@ func meet(a, b Term, row int) bool {
 	return both
 }
 
-// additive reports whether the mixed differences of the kernel with respect to moments of the terms a
-// and b are 0 in a row.
+// additive reports whether the mixed differences of the kernel with respect to moments of the
+// terms a and b are 0 in a row.
 func (f *Plain) additive(mu []float64, row, a, b int) bool {
 	w := f.Work(1).(*plainWork)
 	rows, out := []int{row}, []float64{0}

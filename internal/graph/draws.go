@@ -19,8 +19,8 @@ const (
 	mostErr   = 6    // standard errors between a mean over draws and the value
 )
 
-// Test compares the kernels of f and its parts at μ with differences and with draws. It returns the
-// first mistake of each kernel.
+// Test compares the kernels of f and its parts at μ with differences and with draws. It returns
+// the first mistake of each kernel.
 func Test(f Factor, mu []float64, draw Draw) error {
 	var errs []error
 	for _, p := range f.Parts() {
@@ -134,11 +134,13 @@ func (w *plainWork) slopesAgree(row int) error {
 			want, got := (8*(a-b)-(c1-c2))/(12*h), *d[c]
 			name := momentNames[c] + " of " + w.names[i]
 			if affine && math.Abs(a-2*v+b) > 1e-9*(1+math.Abs(v)+math.Abs(a)+math.Abs(b)) {
-				return fmt.Errorf("the value is not affine in %s; give NewFactor a gradient: %w", name,
+				return fmt.Errorf("the value is not affine in %s; give NewFactor a gradient: %w",
+					name,
 					sentinel.ErrParam)
 			}
 			if tol := 1e-6*(1+math.Abs(want)) + 1e-11*math.Abs(v)/h; !(math.Abs(got-want) <= tol) {
-				return fmt.Errorf("the derivative with respect to %s is %v, but differences give %v: %w",
+				return fmt.Errorf("the derivative with respect to %s is %v, but differences "+
+					"give %v: %w",
 					name, got, want, sentinel.ErrParam)
 			}
 		}
@@ -146,9 +148,9 @@ func (w *plainWork) slopesAgree(row int) error {
 	return nil
 }
 
-// drawsAgree compares the value of a row with the mean of the values at draws, where terms are known
-// numbers and the value must be log f. The value may not be above the mean, as neither E[log f] nor
-// a lower bound is.
+// drawsAgree compares the value of a row with the mean of the values at draws, where terms are
+// known numbers and the value must be log f. The value may not be above the mean, as neither
+// E[log f] nor a lower bound is.
 func (w *plainWork) drawsAgree(mu []float64, row int, draw Draw) error {
 	rows, out := []int{row}, []float64{0}
 	w.Value(out, mu, rows)
@@ -175,7 +177,8 @@ func (w *plainWork) drawsAgree(mu []float64, row int, draw Draw) error {
 	}
 	stderr := math.Sqrt(square) / draws
 	if v > mean+mostErr*stderr+1e-9*(1+math.Abs(v)) {
-		return fmt.Errorf("the value is %.6g, but its mean over draws from q is %.6g ± %.2g; it is neither "+
+		return fmt.Errorf("the value is %.6g, but its mean over draws from q is %.6g ± %.2g; "+
+			"it is neither "+
 			"E[log f] nor a lower bound: %w", v, mean, stderr, sentinel.ErrParam)
 	}
 	return nil

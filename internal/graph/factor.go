@@ -191,8 +191,8 @@ type Point interface {
 
 type point = struct{ Mean, Square, Log float64 }
 
-// Custom is the Kernel of functions of one row. If Slope is nil, Of must be affine in the moments of
-// each term, and derivatives are differences, which are then exact.
+// Custom is the Kernel of functions of one row. If Slope is nil, Of must be affine in the moments
+// of each term, and derivatives are differences, which are then exact.
 type Custom[P Point] struct {
 	Of    func(row int, m []P) float64
 	Slope func(row int, d, m []P)

@@ -3,13 +3,14 @@
 //
 //	E_q[log p(y, z)] = Σ_i E_q[log f_i(y, z)],   q(z) = Π_b q_b(z_b),
 //
-// and its gradient with respect to the mean parameters μ of q. All blocks share one flat vector μ.
+// and its gradient with respect to the mean parameters μ of q. All blocks share one flat vector
+// μ.
 //
 // A Term is a number per row, such as an element of a block or an inner product. It computes its
-// moments from μ, and adds derivatives with respect to its moments to a gradient with respect to μ.
-// A Factor is a function of the moments of its terms. Terms and factors work on chunks of rows, in
-// arrays, so that no function is called per row. The root package declares the distributions and
-// reports the errors.
+// moments from μ, and adds derivatives with respect to its moments to a gradient with respect to
+// μ. A Factor is a function of the moments of its terms. Terms and factors work on chunks of
+// rows, in arrays, so that no function is called per row. The root package declares the
+// distributions and reports the errors.
 //
 //	block.go     where each copy and element of a block is in μ
 //	term.go      known numbers, inner products, sums and products
@@ -17,13 +18,17 @@
 //	mixture.go   factors that sum over discrete variables
 //	model.go     the sum over all factors and rows
 //	check.go     checks of terms and factors when a model is built
+//	alike.go     copies whose starts are alike and must be moved apart
+//	assign.go    a start for the classes of units that depend on each other
 //	draws.go     checks of a factor by differences and by draws
+//	plates.go    units of rows for mini-batches
+//	profile.go   the best copies of the units of a mini-batch
 package graph
 
 import "math"
 
-// Moments holds the moments of a term in a chunk of rows: E[u], E[u²] and E[log u], or derivatives
-// with respect to them. Moments that the term does not know are NaN.
+// Moments holds the moments of a term in a chunk of rows: E[u], E[u²] and E[log u], or
+// derivatives with respect to them. Moments that the term does not know are NaN.
 type Moments struct {
 	Mean, Square, Log []float64
 	parts             []*Moments // moments of the operands of an expression

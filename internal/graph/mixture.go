@@ -69,7 +69,8 @@ func (w *partWork) of(rows []int) []int {
 // Mixture is log Σ_k exp(E[log π_k] + E[log f_k]).
 type Mixture struct{ joined }
 
-// NewMixture returns the mixture of parts. weights has K rows, or K rows for each row of the parts.
+// NewMixture returns the mixture of parts. weights has K rows, or K rows for each row of the
+// parts.
 func NewMixture(weights Term, name string, parts []Factor) *Mixture {
 	f := &Mixture{joined{"mixture(" + name + ")", 1, parts, []Term{weights}, []string{name}}}
 	for _, p := range parts {
@@ -171,8 +172,8 @@ type Chain struct {
 	first []int // row of the parts at which each sequence begins, and their number
 }
 
-// NewChain returns the factor of sequences of the given lengths. start has K rows, move has K rows
-// for each state, and parts are the factors of the K states.
+// NewChain returns the factor of sequences of the given lengths. start has K rows, move has K
+// rows for each state, and parts are the factors of the K states.
 func NewChain(start, move Term, names []string, lengths []int, parts []Factor) *Chain {
 	name := "chain(" + strings.Join(names, ", ") + ")"
 	f := &Chain{joined{name, len(lengths), parts, []Term{start, move}, names}, []int{0}}
@@ -196,8 +197,8 @@ type chainWork struct {
 	weight      []float64
 }
 
-// sequence holds E[log f_k] and the logarithms of the forward and backward sums of a sequence, state
-// by state, and the logarithm of their total.
+// sequence holds E[log f_k] and the logarithms of the forward and backward sums of a sequence,
+// state by state, and the logarithm of their total.
 type sequence struct {
 	emit, forward, backward []float64
 	total                   float64
@@ -306,7 +307,8 @@ func (w *chainWork) Pull(dst, mu []float64, rows []int, weight []float64) {
 		for t := 1; t < n; t++ {
 			for a := range k {
 				for b := range k {
-					p := q.forward[(t-1)*k+a] + w.move.Log[a*k+b] + q.emit[t*k+b] + q.backward[t*k+b]
+					p := q.forward[(t-1)*k+a] + w.move.Log[a*k+b] + q.emit[t*k+b] +
+						q.backward[t*k+b]
 					w.dm.Log[a*k+b] += weight[i] * math.Exp(p-q.total)
 				}
 			}
@@ -317,8 +319,8 @@ func (w *chainWork) Pull(dst, mu []float64, rows []int, weight []float64) {
 	w.terms[1].Pull(dst, mu, w.rows, w.move, w.dm)
 }
 
-// pullParts adds the gradients of the parts in a chunk of times, weighted by the probabilities of the
-// states.
+// pullParts adds the gradients of the parts in a chunk of times, weighted by the probabilities of
+// the states.
 func (w *chainWork) pullParts(dst, mu []float64, q *sequence, time int, at []int, weight float64) {
 	k := len(w.parts)
 	for j := range w.parts {
@@ -331,8 +333,9 @@ func (w *chainWork) pullParts(dst, mu []float64, q *sequence, time int, at []int
 	}
 }
 
-// Responsibilities returns the probabilities of the parts in each row of a mixture, or at each time of
-// a chain, under the best distribution of the discrete variables. It returns nil for other factors.
+// Responsibilities returns the probabilities of the parts in each row of a mixture, or at each
+// time of a chain, under the best distribution of the discrete variables. It returns nil for
+// other factors.
 func Responsibilities(f Factor, mu []float64) [][]float64 {
 	var all [][]float64
 	out := make([]float64, Chunk)

@@ -12,8 +12,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Model is a sum of factors. Its terms are the rows of the factors with more than one row. Factors
-// of one row belong to every batch.
+// Model is a sum of factors. Its terms are the rows of the factors with more than one row.
+// Factors of one row belong to every batch.
 type Model struct {
 	Layout  *Layout
 	Factors []Factor

@@ -72,8 +72,8 @@ type dot struct {
 	sparse [][]int32 // indices of the elements that are not 0; nil if x is dense
 }
 
-// Dot returns the term xᵀz of the rows of x and the given copies of a Gaussian block: one for each
-// row, or one for all. It does not copy x.
+// Dot returns the term xᵀz of the rows of x and the given copies of a Gaussian block: one for
+// each row, or one for all. It does not copy x.
 func Dot(b *Block, copies []int, x [][]float64) Term {
 	d := &dot{vectors: newVectors(b, copies), x: x}
 	filled := 0
@@ -122,7 +122,8 @@ func (t *dot) Moments(m *Moments, mu []float64, rows []int) {
 	}
 }
 
-// full returns the moments of xᵀz for a z with mean u[:d] and the packed lower triangle of E[zzᵀ].
+// full returns the moments of xᵀz for a z with mean u[:d] and the packed lower triangle of
+// E[zzᵀ].
 func full(u, x []float64) (mean, square float64) {
 	s := u[len(x):]
 	for i, xi := range x {
