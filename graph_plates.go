@@ -8,6 +8,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/graph"
 	"github.com/pgsvi/pgsvi/internal/normal"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 )
@@ -133,14 +134,23 @@ func (t *plateTerms) Value(ctx context.Context, _ *Env, q Dist) (value, stderr f
 	return v, 4 * unitRounding * size, err
 }
 
-// whole returns the distribution of all blocks for a distribution of the global blocks.
-func (t *plateTerms) whole(q *Exp) (*Exp, error) {
+// whole returns the distribution of all blocks for a distribution of the global blocks. If a factor
+// panics, it returns the first q of the copies of plates with an error that wraps ErrPanic.
+func (t *plateTerms) whole(q *Exp) (all *Exp, err error) {
 	eta := t.from.Natural(nil)
-	if _, err := t.profile.Sum(context.Background(), nil, q.MeanParams(nil), nil, eta); err != nil {
-		return nil, err
-	}
 	t.profile.Unpack(eta, q.Natural(nil))
-	all := t.from.In(t.from.Coordinates())
+	all = t.from.In(t.from.Coordinates())
+	if err := all.SetNatural(eta); err != nil {
+		return all, err
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("pgsvi: %w", recovered{parallel.Caught(r)})
+		}
+	}()
+	if _, err := t.profile.Sum(context.Background(), nil, q.MeanParams(nil), nil, eta); err != nil {
+		return all, err
+	}
 	return all, all.SetNatural(eta)
 }
 

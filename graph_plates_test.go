@@ -325,3 +325,57 @@ func TestPlatesStart(t *testing.T) {
 		t.Errorf("%v nats from the optimum at which the run starts: %v", short, err)
 	}
 }
+
+// TestPlatesPanic checks that a factor that panics or returns NaN in a later step ends the run with an
+// error and a valid distribution.
+func TestPlatesPanic(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail func() float64
+		want error
+	}{
+		"panic": {func() float64 { panic("boom") }, pgsvi.ErrPanic},
+		"NaN":   {math.NaN, pgsvi.ErrDiverged},
+	} {
+		calls := 0
+		var g pgsvi.Graph
+		mu := g.Block("mu", 1, pgsvi.NewIsotropic(1, 1))
+		theta := g.Block("theta", 100, pgsvi.NewIsotropic(1, 1))
+		g.Add(pgsvi.NormalFactor(theta, mu, pgsvi.Known(1)),
+			pgsvi.NewFactor("own", func(_ int, m []pgsvi.Moments) float64 {
+				if calls++; calls > 5000 {
+					return c.fail()
+				}
+				return -m[0].Square
+			}, nil, theta))
+		o := testkit.Must(g.Objective())
+		calls = 0
+		q, res, err := o.Fit(context.Background(), &pgsvi.Solver{BatchSize: 10, Recover: true})
+		if !errors.Is(err, c.want) || q == nil || res == nil || calls <= 5000 {
+			t.Errorf("%s: %v, %v, %v", name, q, res, err)
+			continue
+		}
+		for i, x := range q.MeanParams(nil) {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				t.Errorf("%s: mean parameter %d is %v", name, i, x)
+			}
+		}
+	}
+}
+
+// TestPlatesResume checks that a run with mini-batches continues with all terms to the optimum.
+func TestPlatesResume(t *testing.T) {
+	ctx := context.Background()
+	o := testkit.Must(meansPlate(1000).Objective())
+	_, best, err := o.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&pgsvi.Solver{BatchSize: 100, MaxIter: 15}).Run(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err = new(pgsvi.Solver).Resume(ctx, res); err != nil || math.Abs(
+		res.ELBO-best.ELBO) > 1e-6 || res.Passes > 20 {
+		t.Errorf("%v, %v; want the ELBO %v", res, err, best.ELBO)
+	}
+}

@@ -39,15 +39,13 @@ func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 	}
 	reached := s.Dist().Clone()
 	if t, ok := s.F.(*plateTerms); ok {
-		if reached, err = t.whole(reached.(*Exp)); err != nil {
-			return q, err
-		}
+		reached, err = t.whole(reached.(*Exp))
 	}
 	if q, ok = reached.(Q); !ok {
 		return q, fmt.Errorf("pgsvi: the state is over a %T, so it belongs to another Objective: "+
 			"%w", reached, ErrParam)
 	}
-	return q, nil
+	return q, err
 }
 
 // posteriorOf returns q at st, which must be a state of an Objective over the family of the prior.

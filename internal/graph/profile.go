@@ -126,7 +126,6 @@ func (f *Profile) newWork() *profileWork {
 func (f *Profile) Sum(ctx context.Context, dst, mu []float64, units []int, eta []float64) (Sum,
 	error) {
 	w := f.pool.Get().(*profileWork)
-	defer f.pool.Put(w)
 	f.Unpack(w.mu, mu)
 	scale, n := 1.0, len(units)
 	if units == nil {
@@ -163,7 +162,9 @@ func (f *Profile) Sum(ctx context.Context, dst, mu []float64, units []int, eta [
 			f.each(c, func(i int) { eta[i] = f.Start[i] })
 		}
 	}
-	return w.done, nil
+	done := w.done
+	f.pool.Put(w) // a panic of a factor leaves rows in w
+	return done, nil
 }
 
 // addCommon adds the rows that belong to every batch.
