@@ -13,10 +13,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file fits a Graph with mini-batches if it has plates: blocks with a copy per group of rows. The
-// steps are over the global blocks only, and each gradient first optimizes the copies of the batch;
-// see internal/graph/profile.go. A run without mini-batches steps over all blocks together, which is
-// faster because it can accelerate.
+// This file fits a Graph with mini-batches if it has plates: blocks with a copy per group of rows.
+// The steps are over the global blocks only, and each gradient first optimizes the copies of the
+// batch; see internal/graph/profile.go. A run without mini-batches steps over all blocks together,
+// which is faster because it can accelerate.
 
 // plateTerms is the Smooth of the global blocks of a Graph. Its terms are the units of Plates.
 type plateTerms struct {
@@ -28,8 +28,8 @@ type plateTerms struct {
 	norm        float64
 }
 
-// platesOf returns the Smooth of the global blocks of f for mini-batches of the given size. It is nil
-// unless f is a Graph with plates, h is KLTo, and a batch is a part of the units.
+// platesOf returns the Smooth of the global blocks of f for mini-batches of the given size. It is
+// nil unless f is a Graph with plates, h is KLTo, and a batch is a part of the units.
 func platesOf(f Smooth, h Convex, init Dist, size int) (*plateTerms, error) {
 	g, isGraph := f.(*graphTerms)
 	to, isKLTo := h.(klTo)
@@ -102,8 +102,8 @@ func (t *plateTerms) Setup(Dist) (SmoothTerms, error) {
 }
 
 // sum returns f over a batch, and adds its gradient with respect to μ to dst unless dst is nil.
-func (t *plateTerms) sum(ctx context.Context, dst []float64, q Dist, batch []int) (value, size float64,
-	err error) {
+func (t *plateTerms) sum(ctx context.Context, dst []float64, q Dist,
+	batch []int) (value, size float64, err error) {
 	mu := q.(*Exp).MeanParams(nil)
 	s, err := t.profile.Sum(ctx, dst, mu, batch, nil)
 	base := floats.Dot(t.base, mu)
@@ -120,8 +120,8 @@ func (t *plateTerms) Grad(ctx context.Context, _ *Env, dst []float64, q Dist, ba
 	}
 	for i, x := range dst {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
-			return v, fmt.Errorf("pgsvi: element %d of the gradient of the global blocks is %v: %w", i, x,
-				ErrNotFinite)
+			return v, fmt.Errorf("pgsvi: element %d of the gradient of the global blocks is %v: %w",
+				i, x, ErrNotFinite)
 		}
 	}
 	q.(*Exp).FromMeanGrad(dst, dst)

@@ -238,8 +238,8 @@ func TestPlatesMany(t *testing.T) {
 	}
 }
 
-// TestPlatesBits checks that a run with mini-batches has the same bits for any number of workers and
-// after it is saved and resumed, and that it is refused for other data.
+// TestPlatesBits checks that a run with mini-batches has the same bits for any number of workers
+// and after it is saved and resumed, and that it is refused for other data.
 func TestPlatesBits(t *testing.T) {
 	ctx := context.Background()
 	for _, p := range plates() {
@@ -262,7 +262,8 @@ func TestPlatesBits(t *testing.T) {
 			}
 		}
 		for _, workers := range []int{2, 5} {
-			check(fmt.Sprintf("%d workers", workers), testkit.Must(solver(workers, 2.5).Run(ctx, model())))
+			res := testkit.Must(solver(workers, 2.5).Run(ctx, model()))
+			check(fmt.Sprintf("%d workers", workers), res)
 		}
 		part := testkit.Must(solver(1, 1.2).Run(ctx, model()))
 		var file bytes.Buffer
@@ -286,8 +287,8 @@ func TestPlatesBits(t *testing.T) {
 	}
 }
 
-// TestPlatesFullBatch checks that a run takes steps over all blocks if its batches hold all units, or
-// if it has another divergence.
+// TestPlatesFullBatch checks that a run takes steps over all blocks if its batches hold all units,
+// or if it has another divergence.
 func TestPlatesFullBatch(t *testing.T) {
 	ctx := context.Background()
 	o := testkit.Must(meansPlate(100).Objective())
@@ -309,8 +310,8 @@ func TestPlatesFullBatch(t *testing.T) {
 	}
 }
 
-// TestPlatesStart checks that the copies of a plate start where Objective.Init is: the first state of
-// a run from the optimum is the optimum.
+// TestPlatesStart checks that the copies of a plate start where Objective.Init is: the first state
+// of a run from the optimum is the optimum.
 func TestPlatesStart(t *testing.T) {
 	ctx := context.Background()
 	o := testkit.Must(interceptsPlate(100).Objective())
@@ -326,8 +327,8 @@ func TestPlatesStart(t *testing.T) {
 	}
 }
 
-// TestPlatesPanic checks that a factor that panics or returns NaN in a later step ends the run with an
-// error and a valid distribution.
+// TestPlatesPanic checks that a factor that panics or returns NaN in a later step ends the run
+// with an error and a valid distribution.
 func TestPlatesPanic(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func() float64

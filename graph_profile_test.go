@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// platesModel returns the Smooth of the global blocks of a model with two plates, one of them inside the
-// other, rows of two likelihoods, and rows without a plate.
+// platesModel returns the Smooth of the global blocks of a model with two plates, one of them
+// inside the other, rows of two likelihoods, and rows without a plate.
 func platesModel(t *testing.T) *plateTerms {
 	t.Helper()
 	rng := testkit.Rand(411)
@@ -116,7 +116,8 @@ func TestProfileMinimum(t *testing.T) {
 		if math.Abs(v-whole) > 1e-9*math.Abs(whole) {
 			t.Errorf("the objective is %v, of all blocks %v", v, whole)
 		}
-		if got := p.profile.Pack(nil, all.Natural(nil)); floats.Distance(got, q.Natural(nil), 2) > 0 {
+		got := p.profile.Pack(nil, all.Natural(nil))
+		if floats.Distance(got, q.Natural(nil), 2) > 0 {
 			t.Errorf("the global blocks are %v, want %v", got, q.Natural(nil))
 		}
 		// The target of a step over all blocks differs from q only in the global blocks.
@@ -127,8 +128,8 @@ func TestProfileMinimum(t *testing.T) {
 		p.profile.Unpack(to, q.Natural(nil))
 		for i, x := range all.Natural(nil) {
 			if math.Abs(to[i]-x) > 1e-3*(1+math.Abs(x)) {
-				t.Errorf("%s: element %d is %v, but its optimum is %v", p.full.model.Layout.Describe(i), i,
-					x, to[i])
+				t.Errorf("%s: element %d is %v, but its optimum is %v",
+					p.full.model.Layout.Describe(i), i, x, to[i])
 			}
 		}
 	}

@@ -67,8 +67,8 @@ func cellsGraph() (*pgsvi.Graph, error) {
 	return g, nil
 }
 
-// BenchmarkGraph fits models with many blocks, and reports the CPU time, the passes and the nats that
-// the fit may be below the best ELBO:
+// BenchmarkGraph fits models with many blocks, and reports the CPU time, the passes and the nats
+// that the fit may be below the best ELBO:
 //
 //	go test -run '^$' -bench Graph ./bench
 func BenchmarkGraph(b *testing.B) {

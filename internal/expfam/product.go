@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// MeanIfValid stores the mean parameters of f at eta in dst and reports whether eta is valid. If not,
-// dst is undefined.
+// MeanIfValid stores the mean parameters of f at eta in dst and reports whether eta is valid. If
+// not, dst is undefined.
 func MeanIfValid(f Family, dst, eta []float64) bool {
 	if c, ok := f.(checkedFamily); ok {
 		return c.MeanIfValid(1, dst, eta)
@@ -26,7 +26,8 @@ func MeanIfValid(f Family, dst, eta []float64) bool {
 	return true
 }
 
-// Divergence returns KL(q‖p), in nats, for members q and p of f with natural parameters eta and etaP.
+// Divergence returns KL(q‖p), in nats, for members q and p of f with natural parameters eta and
+// etaP.
 func Divergence(f Family, eta, etaP []float64) float64 {
 	if k, ok := f.(klFamily); ok {
 		return k.Divergence(eta, etaP)
@@ -38,8 +39,8 @@ func Divergence(f Family, eta, etaP []float64) float64 {
 	return q.KL(p)
 }
 
-// Product returns the family of independent parts. It concatenates their z, η, T, μ and charts. It is
-// a PathFamily if all parts are.
+// Product returns the family of independent parts. It concatenates their z, η, T, μ and charts. It
+// is a PathFamily if all parts are.
 func Product(parts []Family) Family {
 	for _, g := range parts {
 		if _, ok := g.(PathFamily); !ok {

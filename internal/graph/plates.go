@@ -1,9 +1,10 @@
 package graph
 
-// This file divides the rows of a model into units for mini-batches. A plate is a block with a copy
-// per group of rows, such as an effect per subject. A mini-batch with a part of the rows of a copy
-// determines the copy badly, so all rows that touch a copy of a plate form a unit, which a batch takes
-// whole. Blocks that are not plates are global. profile.go optimizes the copies of a unit.
+// This file divides the rows of a model into units for mini-batches. A plate is a block with a
+// copy per group of rows, such as an effect per subject. A mini-batch with a part of the rows of a
+// copy determines the copy badly, so all rows that touch a copy of a plate form a unit, which a
+// batch takes whole. Blocks that are not plates are global. profile.go optimizes the copies of a
+// unit.
 
 import (
 	"slices"
@@ -30,7 +31,8 @@ type place struct{ block, copy int32 }
 const (
 	// leastCopies is the number of copies from which a block may be a plate.
 	leastCopies = 16
-	// leastTouched is the least part of all rows that the copies of a plate touch, as 1/leastTouched.
+	// leastTouched is the least part of all rows that the copies of a plate touch, as
+	// 1/leastTouched.
 	leastTouched = 8
 	// leastUnits bounds the rows of a unit, which are at most a part 1/leastUnits of all rows.
 	leastUnits = 8
@@ -39,10 +41,11 @@ const (
 	mostCommon, commonPart = 64, 100
 )
 
-// NewPlates returns the units of m, or nil if no block is a plate. A block is a plate if it has many
-// copies and if no unit becomes large. At least one block is global.
+// NewPlates returns the units of m, or nil if no block is a plate. A block is a plate if it has
+// many copies and if no unit becomes large. At least one block is global.
 func NewPlates(m *Model) *Plates {
-	p := &Plates{model: m, first: []int{0}, before: []int{0}, Global: make([]bool, len(m.Layout.Blocks))}
+	p := &Plates{model: m, first: []int{0}, before: []int{0},
+		Global: make([]bool, len(m.Layout.Blocks))}
 	for _, f := range m.Factors {
 		p.first = append(p.first, p.first[len(p.first)-1]+f.Rows())
 	}

@@ -16,7 +16,8 @@ func normals(l *Layout, name string, copies int) *Block {
 
 // weights adds a block of Dirichlet distributions with two parts to l.
 func weights(l *Layout, name string, copies int) *Block {
-	b := &Block{Name: name, Kind: Simplex, Copies: copies, Elements: 2, Params: 2, Total: 2 * copies}
+	b := &Block{Name: name, Kind: Simplex, Copies: copies, Elements: 2, Params: 2,
+		Total: 2 * copies}
 	l.Add(b)
 	return b
 }
@@ -48,8 +49,8 @@ func counted(n, step int) []int {
 	return x
 }
 
-// TestPlates checks which blocks are plates, and the units of each model: every row is in one unit or
-// in every batch, and rows that touch the same copy of a plate are together.
+// TestPlates checks which blocks are plates, and the units of each model: every row is in one unit
+// or in every batch, and rows that touch the same copy of a plate are together.
 func TestPlates(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const rows = 300
@@ -65,7 +66,8 @@ func TestPlates(t *testing.T) {
 				observed(rows, map[*Block][]int{theta: drawn(rng, rows, 50)})}
 		}, []string{"theta"}, 50},
 		{"nested", func(l *Layout) []Factor {
-			school, mu, class := normals(l, "school", 20), normals(l, "mu", 1), normals(l, "class", 40)
+			school, mu := normals(l, "school", 20), normals(l, "mu", 1)
+			class := normals(l, "class", 40)
 			in := counted(rows, 1)
 			for i := range in {
 				in[i] %= 40
@@ -89,7 +91,8 @@ func TestPlates(t *testing.T) {
 				next[i]++
 			}
 			return []Factor{NewPlain("move", rows, NormalKernel{}, []Term{
-				x.Pick(counted(rows, 1), []int{0}), x.Pick(next, []int{0})}, []string{"a", "b"}, false)}
+				x.Pick(counted(rows, 1), []int{0}), x.Pick(next, []int{0})},
+				[]string{"a", "b"}, false)}
 		}, nil, 0},
 		{"few copies", func(l *Layout) []Factor {
 			mu, theta := normals(l, "mu", 1), normals(l, "theta", leastCopies-1)
@@ -131,7 +134,8 @@ func TestPlates(t *testing.T) {
 			mu, effect := normals(l, "mu", 2), normals(l, "effect", 30)
 			var parts []Factor
 			for k := range 2 {
-				parts = append(parts, observed(rows, map[*Block][]int{mu: {k}, effect: counted(rows, 10)}))
+				parts = append(parts, observed(rows,
+					map[*Block][]int{mu: {k}, effect: counted(rows, 10)}))
 			}
 			return []Factor{NewChain(start.Pick([]int{0}, []int{0, 1}),
 				move.Pick([]int{0, 0, 1, 1}, []int{0, 1, 0, 1}), []string{"start", "move"},
@@ -196,7 +200,8 @@ func checkUnits(t *testing.T, p *Plates) {
 	for r := range n {
 		for _, c := range touched[of[r]:of[r+1]] {
 			if u, ok := owner[c]; !p.Global[c.block] && (!ok || u != unit[int32(r)]) {
-				t.Errorf("row %d is in unit %d, but its copy %v in unit %d", r, unit[int32(r)], c, u)
+				t.Errorf("row %d is in unit %d, but its copy %v in unit %d", r, unit[int32(r)], c,
+					u)
 				return
 			}
 		}

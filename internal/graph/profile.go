@@ -1,15 +1,15 @@
 package graph
 
-// This file takes the steps of stochastic variational inference in a model with plates (Hoffman, Blei,
-// Wang and Paisley 2013). The negative ELBO is minimized over the copies of plates for fixed global
-// blocks, which leaves a function of the global blocks,
+// This file takes the steps of stochastic variational inference in a model with plates (Hoffman,
+// Blei, Wang and Paisley 2013). The negative ELBO is minimized over the copies of plates for fixed
+// global blocks, which leaves a function of the global blocks,
 //
 //	F(q_G) = min over q_L of  −Σ E_q[log f_i] + Σ_l (bᵀμ_l − a_l + KL(q_l‖p_l)),
 //
 // a sum over units. Its gradient is the gradient at the minimum with q_L fixed. A mini-batch thus
 // optimizes the copies of its units with all their rows, and scales only what the units contribute
-// to the global blocks. The minimum always starts from the same q_L, so F is a function and a run can
-// be resumed from the global blocks alone.
+// to the global blocks. The minimum always starts from the same q_L, so F is a function and a run
+// can be resumed from the global blocks alone.
 
 import (
 	"context"
@@ -119,10 +119,10 @@ func (f *Profile) newWork() *profileWork {
 	return w
 }
 
-// Sum returns an estimate of F from a batch of units, which are scaled to all units, and the rows that
-// belong to every batch. Nil units mean all units. mu holds the mean parameters of the global blocks.
-// Sum adds the gradient with respect to them to dst unless dst is nil. If eta is not nil, Sum stores
-// the natural parameters of the copies of plates there, laid out as μ.
+// Sum returns an estimate of F from a batch of units, which are scaled to all units, and the rows
+// that belong to every batch. Nil units mean all units. mu holds the mean parameters of the global
+// blocks. Sum adds the gradient with respect to them to dst unless dst is nil. If eta is not nil,
+// Sum stores the natural parameters of the copies of plates there, laid out as μ.
 func (f *Profile) Sum(ctx context.Context, dst, mu []float64, units []int, eta []float64) (Sum,
 	error) {
 	w := f.pool.Get().(*profileWork)
@@ -251,10 +251,10 @@ func (f *Profile) minimize(w *profileWork, units []int) {
 	}
 }
 
-// descend moves the copies of some units to the minimum. In a conjugate model in which no row touches
-// two plates, the first step reaches the minimum. If a step does not lower the objective of all units
-// together, it is halved. If that does not help, the units are divided. known reports that the
-// gradient of w, the returned value and its size belong to the minimum.
+// descend moves the copies of some units to the minimum. In a conjugate model in which no row
+// touches two plates, the first step reaches the minimum. If a step does not lower the objective
+// of all units together, it is halved. If that does not help, the units are divided. known reports
+// that the gradient of w, the returned value and its size belong to the minimum.
 func (f *Profile) descend(w *profileWork, units []int) (best, size float64, known bool) {
 	best, size = f.objective(w, units)
 	first := 1.0
@@ -304,10 +304,10 @@ func (f *Profile) descend(w *profileWork, units []int) (best, size float64, know
 	return 0, 0, false
 }
 
-// mix replaces the target of each unit by a mixture with its last target, for which the step to the
-// target is predicted to be shortest (Anderson 1965, with one difference). It keeps the target for the
-// next call and for unmix. It reports false and changes no target if ok is false, because there is no
-// last target.
+// mix replaces the target of each unit by a mixture with its last target, for which the step to
+// the target is predicted to be shortest (Anderson 1965, with one difference). It keeps the target
+// for the next call and for unmix. It reports false and changes no target if ok is false, because
+// there is no last target.
 func (f *Profile) mix(w *profileWork, units []int, ok bool) bool {
 	for _, u := range units {
 		var along, square float64
@@ -368,8 +368,8 @@ func (f *Profile) begin(w *profileWork, units []int) {
 	}
 }
 
-// objective returns the value of the units at w.mu, and the sum of the absolute values of its terms.
-// It stores the gradient of Σ E[log f].
+// objective returns the value of the units at w.mu, and the sum of the absolute values of its
+// terms. It stores the gradient of Σ E[log f].
 func (f *Profile) objective(w *profileWork, units []int) (value, size float64) {
 	f.clearGlobal(w.grad)
 	w.sum = Sum{}
@@ -397,7 +397,8 @@ func (f *Profile) objective(w *profileWork, units []int) (value, size float64) {
 func (f *Profile) local(w *profileWork, c place) float64 {
 	v := -f.Norm[f.index(c)]
 	f.each(c, func(i int) { v += f.Base[i] * w.mu[i] })
-	return v + expfam.Divergence(f.Family[c.block], f.slice(w, w.to, c, 0), f.slice(w, f.Prior, c, 1))
+	eta, prior := f.slice(w, w.to, c, 0), f.slice(w, f.Prior, c, 1)
+	return v + expfam.Divergence(f.Family[c.block], eta, prior)
 }
 
 // gather adds the given rows of all factors to the sum and the gradient of w.
@@ -430,8 +431,8 @@ func (f *Profile) flush(w *profileWork) {
 	}
 }
 
-// aim stores the target of each copy, η_p − b + ∇_μ Σ E[log f]. It returns the units that are away from
-// the minimum, and whether all targets are valid. The list is overwritten by the next call.
+// aim stores the target of each copy, η_p − b + ∇_μ Σ E[log f]. It returns the units that are away
+// from the minimum, and whether all targets are valid. The list is overwritten by the next call.
 func (f *Profile) aim(w *profileWork, units []int) (moving []int, valid bool) {
 	w.moving, valid = w.moving[:0], true
 	for _, u := range units {

@@ -13,8 +13,8 @@ import (
 // parameters. It lets a Gaussian be a part of a product of families.
 //
 // A product may have 100,000 small parts, so the functions make no Form and allocate no memory:
-// family_full.go computes with packed parameters in buffers from a pool, and family_diagonal.go with
-// one element after the other.
+// family_full.go computes with packed parameters in buffers from a pool, and family_diagonal.go
+// with one element after the other.
 type Family struct {
 	D        int
 	Diagonal bool

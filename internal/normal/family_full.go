@@ -1,9 +1,9 @@
 package normal
 
-// This file has the functions of Family for a full covariance V. Natural parameters hold V⁻¹m and the
-// packed −½V⁻¹, so each function begins with a Cholesky factor of V⁻¹. A matrix of up to smallDim
-// rows is factored and inverted in plain loops, because the calls of package dense take longer than
-// its arithmetic.
+// This file has the functions of Family for a full covariance V. Natural parameters hold V⁻¹m and
+// the packed −½V⁻¹, so each function begins with a Cholesky factor of V⁻¹. A matrix of up to
+// smallDim rows is factored and inverted in plain loops, because the calls of package dense take
+// longer than its arithmetic.
 
 import (
 	"math"

@@ -165,7 +165,8 @@ func TestFamilyInvalid(t *testing.T) {
 		for _, last := range []float64{0, 1, -1e-320, -1.7e308, math.Inf(-1), math.NaN()} {
 			eta := f.unit().Natural(nil)
 			eta[len(eta)-1] = last
-			if f.MeanIfValid(1, dst, eta) || !math.IsInf(f.LogPartition(eta), 1) || f.At(eta) != nil {
+			if f.MeanIfValid(1, dst, eta) || !math.IsInf(f.LogPartition(eta), 1) ||
+				f.At(eta) != nil {
 				t.Errorf("%+v: %v is valid", f, eta)
 			}
 			mu := f.unit().MeanParams(nil)

@@ -61,8 +61,8 @@ func (s *Saved) Form(c Coords) (Form, error) {
 	n := d * (d + 1) / 2
 	if without := []int{n, 0, 0}; d == 0 || !slices.Equal(lengths, []int{n, n, n}) &&
 		!slices.Equal(lengths, without) {
-		return nil, fmt.Errorf("pgsvi: mean has %d elements, but factor, cov and precision have %d: "+
-			"%w", d, lengths, sentinel.ErrShape)
+		return nil, fmt.Errorf("pgsvi: mean has %d elements, but factor, cov and precision have "+
+			"%d: %w", d, lengths, sentinel.ErrShape)
 	}
 	return s.full(c)
 }
@@ -92,8 +92,8 @@ func (s *Saved) full(c Coords) (Form, error) {
 	for i := range d {
 		v, p, want := q.v[i*d+i], q.p[i*d+i], q.variance(i)
 		if !(math.Abs(v-want) <= savedRounding*want && p > 0) {
-			return nil, fmt.Errorf("pgsvi: dimension %d has variance %v, precision %v and a factor "+
-				"with variance %v: %w", i, v, p, want, sentinel.ErrNotPosDef)
+			return nil, fmt.Errorf("pgsvi: dimension %d has variance %v, precision %v and a "+
+				"factor with variance %v: %w", i, v, p, want, sentinel.ErrNotPosDef)
 		}
 	}
 	q.filled.Store(true)

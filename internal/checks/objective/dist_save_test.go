@@ -244,7 +244,8 @@ func TestDistSaveErrors(t *testing.T) {
 		`"mean":[1],"variance":[2]},"coordinates":-1,"x":{"y":1`:              ErrParam,
 	} {
 		body := `{"numbers":{` + numbers + `}}`
-		_, err := Load[*Gaussian](strings.NewReader(testkit.FileOf(t, testkit.Kind("Gaussian"), body)))
+		file := testkit.FileOf(t, testkit.Kind("Gaussian"), body)
+		_, err := Load[*Gaussian](strings.NewReader(file))
 		if !errors.Is(err, want) || want != nil && !(errors.Is(err, ErrFile) &&
 			testkit.PrefixedOnce(err)) {
 			t.Errorf("%s: %v, want %v", body, err, want)
