@@ -121,11 +121,11 @@
 // Models and posteriors are immutable and safe for concurrent use. Steppers, Solvers, and
 // distributions that are being changed are not.
 //
-// Posteriors and Streams have a method Save, and Load restores them to the same bits. Load returns
-// an error that wraps ErrFile if the file is damaged, holds another type, or comes from a newer
-// release. Register adds your own kernels and likelihoods. Result.Save and Solver.Checkpoint save
-// a run in progress; Solver.LoadResult and Solver.Resume continue it to the same bits as a run
-// without interruption.
+// Posteriors, Streams, Exp and Gaussian have a method Save, and Load restores them to the same
+// bits. Load returns an error that wraps ErrFile if the file is damaged, holds another type, or
+// comes from a newer release. Register adds your own kernels, likelihoods and families.
+// Result.Save and Solver.Checkpoint save a run in progress; Solver.LoadResult and Solver.Resume
+// continue it to the same bits as a run without interruption.
 //
 // The package multiplies gradients of mini-batches by N/len(batch), for N rows.
 package pgsvi

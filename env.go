@@ -18,6 +18,7 @@ type Env struct {
 	Rng     *rand.Rand
 	workers int     // Solver.Workers
 	goal    float64 // Solver.Goal
+	batch   int     // Solver.BatchSize
 }
 
 // NewEnv returns an Env for callers that drive a Stepper themselves. A nil src means a fixed seed.
@@ -53,6 +54,14 @@ func (e *Env) within() float64 {
 		return 0
 	}
 	return e.goal
+}
+
+// size returns Solver.BatchSize, or 0.
+func (e *Env) size() int {
+	if e == nil {
+		return 0
+	}
+	return e.batch
 }
 
 // Each calls f for 0 … n−1 on the workers, and each worker runs one call at a time. It returns the

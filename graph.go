@@ -219,8 +219,15 @@ func (b *graphBlock) parts(qs []ExpFamily) ([]ExpFamily, error) {
 func (g *Graph) Add(f ...Factor) { g.factors = append(g.factors, f...) }
 
 // Objective returns the negative ELBO of the model, ready to fit. F is −Σ E_q[log f_i], and H is
-// the KL divergence to the priors of the blocks. Mini-batches are over the rows of all factors
-// with more than one row. A factor of one row belongs to every batch.
+// the KL divergence to the priors of the blocks.
+//
+// Mini-batches are over the rows of all factors with more than one row, and a factor of one row
+// belongs to every batch. Plates are an exception: blocks with at least 16 copies that touch few
+// rows each, such as an effect per subject. All rows that touch a copy of a plate form one term of
+// a mini-batch (Solver.BatchSize). A step first finds the best copies of its batch for the present
+// global blocks, and then moves the global blocks, for which the batch is scaled to all terms
+// (Hoffman, Blei, Wang and Paisley 2013). This needs KL divergences, and terms of at most an
+// eighth of all rows.
 //
 // The error joins the mistakes of all blocks and factors, and names the block, the factor and the
 // row. To find them, Objective evaluates every factor at the start. A search for random starts

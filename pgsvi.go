@@ -201,6 +201,7 @@ func warningsOf(m Model) []string {
 
 // newStepper sets up m with the options of s.
 func (s *Solver) newStepper(ctx context.Context, env *Env, m Model) (st Stepper, err error) {
+	env.batch = s.BatchSize
 	err = s.guard(func() (err error) {
 		st, err = m.NewStepper(ctx, env, s.Divergence)
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// savedTypes holds the kernels and likelihoods that can be saved. Each type is registered next to
-// its declaration.
+// savedTypes holds the kernels, likelihoods and families that can be saved. Each type is
+// registered next to its declaration.
 var savedTypes save.Registry
 
 // loadable is a type that Load can read.
@@ -25,23 +25,24 @@ type loadable[T any] interface{ load(r io.Reader) (T, error) }
 //
 //	post, err := pgsvi.Load[*pgsvi.GPPosterior](file)
 //
-// T is a pointer to a posterior, a GLMStream or a CTMStream. A loaded posterior makes the same
-// predictions, and a loaded stream continues like the saved one, bit for bit. The file must be all
-// of r. Load factorizes the covariance again. This takes about D³/3 operations with the full
-// covariance of D weights, N³/3 with a GP of N rows, and M³/3 with a SparseGP of rank M.
+// T is a pointer to a posterior, a GLMStream or a CTMStream. The posterior of your own model is an
+// Exp or a Gaussian. A loaded posterior makes the same predictions, and a loaded stream continues
+// like the saved one, bit for bit. The file must be all of r. Load factorizes the covariance
+// again. This takes about D³/3 operations with the full covariance of D weights, N³/3 with a GP of
+// N rows, and M³/3 with a SparseGP of rank M.
 //
 // Load wraps errors of r unchanged. The error wraps ErrFile if r is not such a file, is damaged,
 // was written by a newer release, or holds invalid values. It also wraps ErrParam if the type of
-// the kernel or likelihood is not registered. It wraps ErrMemory instead of ErrFile if the file has
-// too many rows for the memory limit.
+// the kernel, likelihood or family is not registered. It wraps ErrMemory instead of ErrFile if the
+// file has too many rows for the memory limit.
 func Load[T loadable[T]](r io.Reader) (T, error) {
 	var t T
 	return t.load(r)
 }
 
-// Register makes a custom Kernel or Likelihood available to Save and Load under the given name. The
-// value v is any value of the type, which encoding/json must be able to write and read. The types
-// of this package are registered already.
+// Register makes a custom Kernel, Likelihood or Family available to Save and Load under the given
+// name. The value v is any value of the type, which encoding/json must be able to write and read.
+// The types of this package are registered already.
 //
 // The part of the name after the last dot also names a Kernel in messages and parameters, such as
 // Matern72 for "example.com/kernels.Matern72". Do not change a name later, because files contain

@@ -38,11 +38,14 @@ func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 			st, ErrParam)
 	}
 	reached := s.Dist().Clone()
+	if t, ok := s.F.(*plateTerms); ok {
+		reached, err = t.whole(reached.(*Exp))
+	}
 	if q, ok = reached.(Q); !ok {
 		return q, fmt.Errorf("pgsvi: the state is over a %T, so it belongs to another Objective: "+
 			"%w", reached, ErrParam)
 	}
-	return q, nil
+	return q, err
 }
 
 // posteriorOf returns q at st, which must be a state of an Objective over the family of the prior.
@@ -67,11 +70,15 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 //   - ErrNoProx if the pair (H, d) has no proximal step on the family of Init.
 //
 // NewStepper also returns errors of F, H and d.
-func (o Objective[Q]) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
+func (o Objective[Q]) NewStepper(_ context.Context, env *Env, d Divergence) (Stepper, error) {
 	if v := reflect.ValueOf(o.Init); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("pgsvi: Objective.Init is nil: %w", ErrParam)
 	}
-	return problem{o.F, o.H, o.Init, o.Inner}.newStepper(d)
+	p, err := problem{o.F, o.H, o.Init, o.Inner}.batched(env.size(), d)
+	if err != nil {
+		return nil, err
+	}
+	return p.newStepper(d)
 }
 
 // problem is an Objective over a Dist of any type. It does the work of Objective.
@@ -80,6 +87,19 @@ type problem struct {
 	H     Convex
 	Init  Dist
 	Inner int
+}
+
+// batched returns the problem that a run with mini-batches of the given size solves, which is over
+// fewer blocks if o is a Graph with plates and steps use KL divergences. Otherwise it is o.
+func (o problem) batched(size int, d Divergence) (problem, error) {
+	if !isKL(d) {
+		return o, nil
+	}
+	t, err := platesOf(o.F, o.H, o.Init, size)
+	if t == nil || err != nil {
+		return o, err
+	}
+	return problem{F: t, H: KLTo(t.prior), Init: t.init, Inner: o.Inner}, nil
 }
 
 // newStepperAt is newStepper for a random initial state with the natural parameters eta. Init then

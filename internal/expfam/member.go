@@ -72,6 +72,12 @@ type domainFamily interface {
 	Valid(eta []float64) bool
 }
 
+// checkedFamily is a Family that tests η and computes μ at once, on several goroutines if it can. A
+// Member then computes A(η) only when it is needed.
+type checkedFamily interface {
+	MeanIfValid(workers int, dst, eta []float64) bool
+}
+
 // sharedFamily is a klFamily that computes μ and KL divergences on several goroutines, with the same
 // bits for any number of them.
 type sharedFamily interface {
@@ -167,7 +173,7 @@ func (q *Member) SameFamily(p *Member) bool {
 	if len(q.Eta) != len(p.Eta) {
 		return false
 	}
-	return q.plain && p.plain && q.F == p.F || reflect.DeepEqual(q.F, p.F)
+	return q.plain && p.plain && q.F == p.F || same(q.F, p.F)
 }
 
 // Save writes or reads the state, to the bit.
@@ -216,23 +222,36 @@ func (q *Member) propose(eta []float64) error {
 			sentinel.ErrNotFinite)
 	}
 	copy(s.Eta, eta)
-	if f, ok := q.F.(domainFamily); ok && f.Valid(s.Eta) {
-		s.a = math.NaN()
-	} else if s.a = q.F.LogPartition(s.Eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
+	if !q.meanIfValid(s) {
 		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w",
 			First(eta),
 			Name(q.F), sentinel.ErrNotPosDef)
-	}
-	if f, ok := q.F.(sharedFamily); ok {
-		f.MeanOn(q.halt.Workers(), s.Mu, s.Eta)
-	} else {
-		q.F.Mean(s.Mu, s.Eta)
 	}
 	if i, ok := dense.AllFinite(s.Mu); !ok {
 		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, Name(q.F),
 			s.Mu[i], First(eta), sentinel.ErrNotFinite)
 	}
 	return nil
+}
+
+// meanIfValid computes μ from η, and A(η) unless there is a cheaper test of η. It reports whether η
+// is valid.
+func (q *Member) meanIfValid(s *Params) bool {
+	s.a = math.NaN()
+	if f, ok := q.F.(checkedFamily); ok {
+		return f.MeanIfValid(q.halt.Workers(), s.Mu, s.Eta)
+	}
+	if f, ok := q.F.(domainFamily); !ok || !f.Valid(s.Eta) {
+		if s.a = q.F.LogPartition(s.Eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
+			return false
+		}
+	}
+	if f, ok := q.F.(sharedFamily); ok {
+		f.MeanOn(q.halt.Workers(), s.Mu, s.Eta)
+	} else {
+		q.F.Mean(s.Mu, s.Eta)
+	}
+	return true
 }
 
 // accept replaces the state by q.next.

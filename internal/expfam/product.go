@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -11,8 +13,34 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Product returns the family of independent parts. It concatenates their z, η, T, μ and charts. It is
-// a PathFamily if all parts are.
+// MeanIfValid stores the mean parameters of f at eta in dst and reports whether eta is valid. If
+// not, dst is undefined.
+func MeanIfValid(f Family, dst, eta []float64) bool {
+	if c, ok := f.(checkedFamily); ok {
+		return c.MeanIfValid(1, dst, eta)
+	}
+	if !valid(f, eta) {
+		return false
+	}
+	f.Mean(dst, eta)
+	return true
+}
+
+// Divergence returns KL(q‖p), in nats, for members q and p of f with natural parameters eta and
+// etaP.
+func Divergence(f Family, eta, etaP []float64) float64 {
+	if k, ok := f.(klFamily); ok {
+		return k.Divergence(eta, etaP)
+	}
+	q, p := New(f), New(f)
+	if q.SetNatural(eta) != nil || p.SetNatural(etaP) != nil {
+		return math.NaN()
+	}
+	return q.KL(p)
+}
+
+// Product returns the family of independent parts. It concatenates their z, η, T, μ and charts. It
+// is a PathFamily if all parts are.
 func Product(parts []Family) Family {
 	for _, g := range parts {
 		if _, ok := g.(PathFamily); !ok {
@@ -25,20 +53,17 @@ func Product(parts []Family) Family {
 // EachPart calls do for each part g of a product. z is the index where the part begins in the z
 // of the product, and i and j delimit its parameters. It reports false if f is not a product.
 func EachPart(f Family, do func(k int, g Family, z, i, j int)) bool {
-	switch p := f.(type) {
-	case *product:
-		p.each(do)
-	case *pathProduct:
-		p.each(do)
-	default:
-		return false
+	parts, ok := partsOf(f)
+	if ok {
+		(&product{parts}).each(do)
 	}
-	return true
+	return ok
 }
 
 // A product implements these interfaces with the methods of its parts.
 var (
 	_ domainFamily  = &product{}
+	_ checkedFamily = &product{}
 	_ sharedFamily  = &product{}
 	_ klFamily      = &product{}
 	_ partedFamily  = &product{}
@@ -61,13 +86,47 @@ func (f *product) each(do func(k int, g Family, z, i, j int)) {
 	}
 }
 
-// String lists the names of the parts.
+// mostNames is the number of names that String lists.
+const mostNames = 20
+
+// String lists the names of the parts. Consecutive parts with the same name are counted.
 func (f *product) String() string {
-	names := make([]string, len(f.parts))
-	for k, g := range f.parts {
-		names[k] = Name(g)
+	var names []string
+	for k := 0; k < len(f.parts); {
+		name, n := Name(f.parts[k]), 1
+		for k+n < len(f.parts) && Name(f.parts[k+n]) == name {
+			n++
+		}
+		if k += n; n > 1 {
+			name = fmt.Sprintf("%d × %s", n, name)
+		}
+		if names = append(names, name); len(names) == mostNames && k < len(f.parts) {
+			names = append(names, "…")
+			break
+		}
 	}
 	return "product of " + strings.Join(names, ", ")
+}
+
+// same reports whether f and g are the same family.
+func same(f, g Family) bool {
+	p, ok := partsOf(f)
+	if !ok {
+		return reflect.ValueOf(f).Comparable() && f == g || reflect.DeepEqual(f, g)
+	}
+	q, ok := partsOf(g)
+	return ok && (&p[0] == &q[0] && len(p) == len(q) || slices.EqualFunc(p, q, same))
+}
+
+// partsOf returns the parts of a product. It reports false if f is not a product.
+func partsOf(f Family) ([]Family, bool) {
+	switch p := f.(type) {
+	case *product:
+		return p.parts, true
+	case *pathProduct:
+		return p.parts, true
+	}
+	return nil, false
 }
 
 // Dim returns the sum of the dimensions of the parts.
@@ -92,19 +151,37 @@ func (f *product) LogPartition(eta []float64) (a float64) {
 	return a
 }
 
-// Valid reports whether the η of every part is valid. It uses the cheap test of a part if it has
-// one, and A(η) otherwise.
+// Valid reports whether the η of every part is valid.
 func (f *product) Valid(eta []float64) bool {
 	ok := true
-	f.each(func(_ int, g Family, _, i, j int) {
-		if d, known := g.(domainFamily); known {
-			ok = ok && d.Valid(eta[i:j])
-			return
-		}
-		a := g.LogPartition(eta[i:j])
-		ok = ok && !math.IsNaN(a) && !math.IsInf(a, 0)
-	})
+	f.each(func(_ int, g Family, _, i, j int) { ok = ok && valid(g, eta[i:j]) })
 	return ok
+}
+
+// MeanIfValid is MeanOn, and also reports whether η is valid. If not, dst is undefined.
+func (f *product) MeanIfValid(workers int, dst, eta []float64) bool {
+	ok, rest := true, false
+	f.each(func(_ int, g Family, _, i, j int) {
+		switch h := g.(type) {
+		case checkedFamily:
+			ok = ok && h.MeanIfValid(workers, dst[i:j], eta[i:j])
+		default:
+			rest, ok = true, ok && valid(g, eta[i:j])
+		}
+	})
+	if ok && rest {
+		f.meanOn(workers, dst, eta, true)
+	}
+	return ok
+}
+
+// valid reports whether eta is valid, by the cheap test of g if it has one and otherwise by A(η).
+func valid(g Family, eta []float64) bool {
+	if d, known := g.(domainFamily); known {
+		return d.Valid(eta)
+	}
+	a := g.LogPartition(eta)
+	return !math.IsNaN(a) && !math.IsInf(a, 0)
 }
 
 // Mean stores the mean parameters of all parts in dst.
@@ -112,7 +189,10 @@ func (f *product) Mean(dst, eta []float64) { f.MeanOn(1, dst, eta) }
 
 // MeanOn is like Mean, but uses several goroutines. Workers take whole parts if each worker gets
 // several, and share every part otherwise.
-func (f *product) MeanOn(workers int, dst, eta []float64) {
+func (f *product) MeanOn(workers int, dst, eta []float64) { f.meanOn(workers, dst, eta, false) }
+
+// meanOn is MeanOn. If checked is true, it leaves out the parts that are a checkedFamily.
+func (f *product) meanOn(workers int, dst, eta []float64, checked bool) {
 	if workers > 1 && len(f.parts) >= severalParts*workers && len(eta) > DigammasShared {
 		if from := f.shares(); from != nil {
 			parallel.For(len(f.parts), 1, workers, func(_, k, _ int) {
@@ -123,6 +203,9 @@ func (f *product) MeanOn(workers int, dst, eta []float64) {
 		}
 	}
 	f.each(func(_ int, g Family, _, i, j int) {
+		if _, ok := g.(checkedFamily); ok && checked {
+			return
+		}
 		if s, ok := g.(sharedFamily); ok {
 			s.MeanOn(workers, dst[i:j], eta[i:j])
 		} else {
@@ -235,12 +318,7 @@ func (f *product) DivergenceOn(workers int, eta, etaP []float64) (kl float64) {
 			kl += x.DivergenceOn(workers, eta[i:j], etaP[i:j])
 			return
 		}
-		if x, ok := g.(klFamily); ok {
-			kl += x.Divergence(eta[i:j], etaP[i:j])
-			return
-		}
-		q, p := f.part(g, eta[i:j]), f.part(g, etaP[i:j])
-		kl += q.KL(p)
+		kl += Divergence(g, eta[i:j], etaP[i:j])
 	})
 	return kl
 }
@@ -252,6 +330,9 @@ func (f *product) setMean(q *Member, mu []float64) error {
 	var err error
 	f.each(func(k int, g Family, _, i, j int) {
 		if err != nil {
+			return
+		}
+		if m, ok := g.(meanFamily); ok && m.FromMean(eta[i:j], mu[i:j]) {
 			return
 		}
 		p := New(g)

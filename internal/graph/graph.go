@@ -21,6 +21,8 @@
 //	alike.go     copies whose starts are alike and must be moved apart
 //	assign.go    a start for the classes of units that depend on each other
 //	draws.go     checks of a factor by differences and by draws
+//	plates.go    units of rows for mini-batches
+//	profile.go   the best copies of the units of a mini-batch
 package graph
 
 import "math"

@@ -6,12 +6,15 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/expfam"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
 // Family is the family of Gaussians with a full or a diagonal covariance, as functions of natural
 // parameters. It lets a Gaussian be a part of a product of families.
+//
+// A product may have 100,000 small parts, so the functions make no Form and allocate no memory:
+// family_full.go computes with packed parameters in buffers from a pool, and family_diagonal.go
+// with one element after the other.
 type Family struct {
 	D        int
 	Diagonal bool
@@ -62,23 +65,58 @@ func (f Family) NumParams() int {
 
 // LogPartition returns A(η). It is +Inf if η is not valid.
 func (f Family) LogPartition(eta []float64) float64 {
-	if q := f.At(eta); q != nil {
-		return q.LogPartition()
+	if f.Diagonal {
+		return diagonal(eta).logPartition()
 	}
-	return math.Inf(1)
+	w := f.work(eta)
+	defer w.put()
+	if !w.moments() {
+		return math.Inf(1)
+	}
+	return w.logPartition()
 }
 
 // Mean stores the mean parameters at eta in dst.
-func (f Family) Mean(dst, eta []float64) { f.At(eta).MeanParams(dst) }
+func (f Family) Mean(dst, eta []float64) { f.MeanIfValid(1, dst, eta) }
+
+// MeanIfValid is Mean, and also reports whether eta is valid. If not, dst is undefined.
+func (f Family) MeanIfValid(_ int, dst, eta []float64) bool {
+	if f.Diagonal {
+		return diagonal(eta).mean(dst)
+	}
+	w := f.work(eta)
+	defer w.put()
+	if !w.moments() {
+		return false
+	}
+	w.mean(dst)
+	return true
+}
 
 // Fisher stores ∇²A(η) in dst.
 func (f Family) Fisher(dst *mat.SymDense, eta []float64) { expfam.FisherByColumns(dst, f, eta) }
 
 // FisherMul stores ∇²A(η)g in dst, which turns a gradient in μ into a gradient in η.
-func (f Family) FisherMul(dst, g, eta []float64) { f.At(eta).FromMeanGrad(dst, g) }
+func (f Family) FisherMul(dst, g, eta []float64) {
+	f.convert(dst, g, eta, (*fullWork).fisherMul, diagonal.fisherMul)
+}
 
 // FisherSolve stores ∇²A(η)⁻¹g in dst.
-func (f Family) FisherSolve(dst, g, eta []float64) { f.At(eta).MeanGrad(dst, g) }
+func (f Family) FisherSolve(dst, g, eta []float64) {
+	f.convert(dst, g, eta, (*fullWork).fisherSolve, diagonal.fisherSolve)
+}
+
+// convert calls one of the functions for eta.
+func (f Family) convert(dst, g, eta []float64, full func(w *fullWork, dst, g []float64),
+	diag func(eta diagonal, dst, g []float64)) {
+	if f.Diagonal {
+		diag(eta, dst, g)
+		return
+	}
+	w := f.work(eta)
+	defer w.put()
+	full(w, dst, g)
+}
 
 // Stat stores T(z) in dst: z and the lower triangle of zzᵀ, or z and z².
 func (f Family) Stat(dst, z []float64) {
@@ -112,45 +150,83 @@ func (f Family) draw(z, aux, eta []float64, rng *rand.Rand) {
 		aux[i] = rng.NormFloat64()
 	}
 	copy(z, aux)
-	f.At(eta).Transform(z)
+	if f.Diagonal {
+		diagonal(eta).transform(z)
+		return
+	}
+	w := f.work(eta)
+	defer w.put()
+	w.moments()
+	w.transform(z)
 }
 
 // Entropy returns the entropy in nats.
 func (f Family) Entropy(eta []float64) float64 {
-	return 0.5 * (float64(f.D)*(1+expfam.Log2Pi) + f.At(eta).LogDetV())
+	h := 0.5 * float64(f.D) * (1 + expfam.Log2Pi)
+	if f.Diagonal {
+		return h + 0.5*diagonal(eta).logDetV()
+	}
+	w := f.work(eta)
+	defer w.put()
+	w.factor()
+	return h - 0.5*w.logDet()
 }
 
 // Divergence returns KL(q‖p) in nats.
-func (f Family) Divergence(eta, etaP []float64) float64 { return KL(f.At(eta), f.At(etaP)) }
+func (f Family) Divergence(eta, etaP []float64) float64 {
+	if f.Diagonal {
+		return diagonal(eta).kl(etaP)
+	}
+	w, p := f.work(eta), f.work(etaP)
+	defer w.put()
+	defer p.put()
+	return w.kl(p)
+}
 
 // FromMean stores the η with the mean parameters mu in dst. It reports false if mu is not
 // attained.
 func (f Family) FromMean(dst, mu []float64) bool {
-	q := f.unit()
-	if q.SetMeanParams(mu) != nil {
-		return false
+	if f.Diagonal {
+		return fromMeanDiagonal(dst, mu)
 	}
-	q.Natural(dst)
-	return true
+	w := newWork(f.D)
+	defer w.put()
+	return w.fromMean(dst, mu)
 }
 
 // Chart stores (m, L) with log L_ii in dst.
-func (f Family) Chart(dst, eta []float64) { f.At(eta).Chart(dst) }
+func (f Family) Chart(dst, eta []float64) {
+	if f.Diagonal {
+		diagonal(eta).chart(dst)
+		return
+	}
+	w := f.work(eta)
+	defer w.put()
+	w.moments()
+	w.chart(dst)
+}
 
 // FromChart stores the η with chart x in dst. It stores NaN if the result is not a Gaussian.
 func (f Family) FromChart(dst, x []float64) {
-	q := f.unit()
-	if q.SetChart(x) != nil {
-		for i := range dst {
+	ok := false
+	if f.Diagonal {
+		ok = fromChartDiagonal(dst, x)
+	} else {
+		w := newWork(f.D)
+		defer w.put()
+		ok = w.fromChart(dst, x)
+	}
+	for i := range dst {
+		if !ok {
 			dst[i] = math.NaN()
 		}
-		return
 	}
-	q.Natural(dst)
 }
 
 // ChartGrad turns the gradient g in η into the gradient in the chart and stores it in dst.
-func (f Family) ChartGrad(dst, g, eta []float64) { f.At(eta).ChartGrad(dst, g) }
+func (f Family) ChartGrad(dst, g, eta []float64) {
+	f.convert(dst, g, eta, (*fullWork).chartGrad, diagonal.chartGrad)
+}
 
 // AuxLen returns the length of aux in RandPath, the number of standard normal numbers of a draw.
 func (f Family) AuxLen() int { return f.D }
@@ -165,25 +241,12 @@ func (f Family) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
 // function in z, and c its gradient in T(z). With g = ∇_z the gradient in m is g, and the
 // gradient in V is ½g(V⁻¹(z − m))ᵀ.
 func (f Family) PathGrad(dst, dl, c, z, aux, eta []float64) {
-	q := f.At(eta)
-	g := make([]float64, f.D)
-	floats.AddTo(g, dl, c[:f.D])
-	k := f.D
-	for i, x := range z {
-		if f.Diagonal {
-			g[i] += 2 * c[k] * x
-			k++
-			continue
-		}
-		for j, y := range z[:i+1] {
-			g[i] += c[k] * y
-			g[j] += c[k] * x
-			k++
-		}
+	if f.Diagonal {
+		diagonal(eta).pathGrad(dst, dl, c, z, aux)
+		return
 	}
-	u, gv := make([]float64, f.D), make([]float64, q.NumGradV())
-	q.Standardize(u, aux)
-	q.AddOuter(gv, 0.25, g, u)
-	q.AddOuter(gv, 0.25, u, g)
-	floats.Add(dst, q.FromMomentGrad(nil, g, gv))
+	w := f.work(eta)
+	defer w.put()
+	w.moments()
+	w.pathGrad(dst, dl, c, z, aux)
 }

@@ -674,6 +674,7 @@ func (g *Full) SetForm(p Form) bool {
 func (g *Full) SetPrecision(m, p []float64) error {
 	s := &g.next
 	copy(s.p, p)
+	dense.FillUpper(s.p, g.d) // rounding may have made p asymmetric
 	dense.Gemv(blas.NoTrans, 1, dense.General(s.p, g.d, g.d), dense.Vector(m), 0, dense.Vector(s.m))
 	return g.commitNatural()
 }

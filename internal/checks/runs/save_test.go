@@ -114,8 +114,15 @@ func savedFiles(t testing.TB) []savedFile {
 	if err != nil {
 		t.Fatal(err)
 	}
+	product, err := ProductOf(NewIsotropic(2, 1), testkit.Must(NewGamma(2, 3)),
+		testkit.Must(NewGamma(4, 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	return []savedFile{
 		savedFileOf(t, testkit.Kind("Result"), started, loadRun),
+		savedFileOf(t, testkit.Kind("Exp"), product, Load[*Exp]),
+		savedFileOf(t, testkit.Kind("Gaussian"), NewIsotropic(2, 0.3), Load[*Gaussian]),
 		savedFileOf(t, testkit.Kind("GPPosterior"), post, Load[*GPPosterior]),
 		savedFileOf(t, testkit.Kind("SparseGPPosterior"), sparsePost, Load[*SparseGPPosterior]),
 		savedFileOf(t, testkit.Kind("GLMPosterior"), glmPost, Load[*GLMPosterior]),
@@ -179,7 +186,7 @@ func TestSavedKinds(t *testing.T) {
 			names[string(m[1])] = true
 		}
 	}
-	if len(names) < 11 {
+	if len(names) < 13 {
 		t.Errorf("found only %v", names)
 	}
 	for _, f := range savedFiles(t) {
@@ -517,6 +524,35 @@ func FuzzLoadMixturePosterior(f *testing.F) {
 				}
 			}
 		})
+}
+
+func FuzzLoadExp(f *testing.F) {
+	fuzzLoad(f, testkit.Kind("Exp"), Load[*Exp], func(t *testing.T, q *Exp) {
+		if q.Dim() > 100 {
+			return
+		}
+		if !testkit.AllFinite(mat.NewDense(1, q.NumParams(), q.MeanParams(nil))) {
+			t.Errorf("mean parameters %v", q.MeanParams(nil))
+		}
+		testkit.Again(t, "Exp", q, Load[*Exp])
+		q.Rand(nil, testkit.Rand(1))
+		q.Factors()
+	}, `{"family":{"type":"pgsvi.DirichletFamily","value":{"K":3}},"coordinates":2,"natural":[1,2,3]}`,
+		`{"family":{"type":"pgsvi.NormalWishartFamily","value":{"Wishart":{"D":1}}},"natural":[2,-1,1,-1]}`)
+}
+
+func FuzzLoadGaussian(f *testing.F) {
+	fuzzLoad(f, testkit.Kind("Gaussian"), Load[*Gaussian], func(t *testing.T, q *Gaussian) {
+		for i, v := range q.Var(nil) {
+			if !(v > 0) {
+				t.Errorf("variance %d is %v", i, v)
+			}
+		}
+		testkit.Again(t, "Gaussian", q, Load[*Gaussian])
+		q.Rand(nil, testkit.Rand(1))
+		q.Natural(nil)
+	}, `{"coordinates":3,"numbers":{"mean":[1,2],"variance":[3,4]}}`,
+		`{"numbers":{"mean":[1],"factor":[2],"logdet":1.4}}`)
 }
 
 func FuzzLoadGLMStream(f *testing.F) {
