@@ -2,9 +2,8 @@
 //
 // Data: the directions in degrees that 76 turtles took after a treatment (N. I. Fisher, Statistical
 // Analysis of Circular Data, 1993, appendix B.3; from E. B. Gould and M. A. Stephens).
-// The program adds the von Mises family, the Gaussian of the circle, and prints the result of
-// CheckFamily. It fits the direction of the turtles with a likelihood that has heavy tails, and
-// compares it with quadrature.
+// The program adds the von Mises family, checks it with CheckFamily, fits the direction of the
+// turtles with a likelihood that has heavy tails, and compares the result with quadrature.
 package main
 
 import (
@@ -31,8 +30,7 @@ var _ pgsvi.Family = vonMises{}
 // bessel returns log I0(κ) and I1(κ)/(κ I0(κ)). The trapezoidal rule is exact here to rounding.
 func bessel(eta []float64) (logI0, ratio float64) {
 	const points = 1000
-	var sum, squares float64
-	kappa := math.Hypot(eta[0], eta[1])
+	sum, squares, kappa := 0.0, 0.0, math.Hypot(eta[0], eta[1])
 	for i := range points {
 		sin, cos := math.Sincos(2 * math.Pi * float64(i) / points)
 		w := math.Exp(kappa * (cos - 1))

@@ -31,7 +31,7 @@ type Family interface {
 
 // FisherFamily holds the optional methods of pgsvi.Family for products with the Fisher information.
 type FisherFamily interface {
-	FisherMul(dst, g, eta []float64)
+	fisherMultiplier
 	FisherSolve(dst, g, eta []float64)
 }
 
