@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expfam"
@@ -252,6 +254,46 @@ func distName(q Dist) string {
 		return expfam.Name(e.at.F)
 	}
 	return fmt.Sprintf("%T of dimension %d", q, q.Dim())
+}
+
+// String returns the family with the parameters of its constructor, such as "Gamma(3, 1.5)". Families
+// of your own, products and matrices have natural parameters. It shows at most six numbers.
+func (q *Exp) String() string {
+	x, name := q.Natural(nil), expfam.Name(q.at.F)
+	switch f := q.at.F.(type) {
+	case expfam.GammaFamily, expfam.InverseGammaFamily:
+		x[1] = -x[1]
+	case expfam.BetaFamily:
+	case expfam.DirichletFamily:
+		name = "Dirichlet"
+	case expfam.PoissonFamily:
+		x = q.MeanParams(x)
+	case expfam.CategoricalFamily:
+		name, x = "Categorical", q.MeanParams(x)
+		if f.K == 2 {
+			name = "Bernoulli"
+			break
+		}
+		x = slices.Insert(x, 0, 1-floats.Sum(x))
+	default:
+		return name + ", natural parameters " + shortList(x)
+	}
+	return name + shortList(x)
+}
+
+// shortList returns the first numbers of x in parentheses.
+func shortList(x []float64) string {
+	var s strings.Builder
+	for i, v := range expfam.First(x) {
+		if i > 0 {
+			s.WriteString(", ")
+		}
+		fmt.Fprintf(&s, "%.4g", v)
+	}
+	if len(expfam.First(x)) < len(x) {
+		s.WriteString(", …")
+	}
+	return "(" + s.String() + ")"
 }
 
 // Chart implements Charted. The chart is the Chart of the Family. Without a Chart it is η.

@@ -189,6 +189,16 @@ func (g *Gaussian) Dim() int { return g.form.Dim() }
 // NumParams returns d + d(d+1)/2, or 2d if V is diagonal.
 func (g *Gaussian) NumParams() int { return g.form.NumParams() }
 
+// String returns the mean and the standard deviations, such as "Gaussian, mean (1, 0.2), sd (0.3, 2)".
+// It shows at most six elements of each.
+func (g *Gaussian) String() string {
+	sd := g.Var(nil)
+	for i, v := range sd {
+		sd[i] = math.Sqrt(v)
+	}
+	return "Gaussian, mean " + shortList(g.form.Mean()) + ", sd " + shortList(sd)
+}
+
 // Mean stores m in dst; nil allocates.
 func (g *Gaussian) Mean(dst []float64) []float64 {
 	dst = dense.Dest(dst, g.Dim())

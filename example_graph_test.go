@@ -79,12 +79,13 @@ func ExampleGraph() {
 		log.Fatal(err)
 	}
 	fmt.Printf("%v, ELBO %.4f\n%v\n", res.Status, res.ELBO, psis)
-	first := theta.Of(q)[0].(*pgsvi.Gaussian)
-	fmt.Printf("first school %.2f, variance %.2f\n", first.Mean(nil)[0], first.Var(nil)[0])
+	fmt.Println("first school:", theta.Of(q)[0])
+	fmt.Println("precision of the schools:", tau.Of(q)[0])
 	// Output:
 	// converged, ELBO -33.3542
 	// k̂ = 0.81 from 22000 draws (effective sample size 167): log evidence -32.2384 ± 0.077; not reliable: q misses part of the posterior, and no affordable number of draws makes up for that
-	// first school 9.80, variance 25.42
+	// first school: Gaussian, mean (9.801), sd (5.042)
+	// precision of the schools: Gamma(5, 143.3)
 }
 
 // A factor of your own is a function of moments. This one is the bound of Jaakkola and Jordan (2000) on
