@@ -1,0 +1,305 @@
+package site
+
+import (
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"gonum.org/v1/gonum/interp"
+)
+
+// This file integrates over the standard deviation τ of the effects of a factor. Few levels hardly
+// determine τ, so a q at the best τ is too sure of itself. A GLM with GLMOptions.Groups calls
+// Integrate after a fit.
+//
+// The posterior density of τ is proportional to exp(ELBO(τ)) p(τ), where ELBO(τ) is the best value
+// at this τ (Rue, Martino and Chopin, 2009, section 3, with the ELBO in place of their Laplace
+// approximation). Nothing depends on the sign of τ, so the density continues to negative τ as a
+// smooth even function. In the coordinate x with τ = c sinh x, it is also even and has light tails:
+// x is linear in τ near 0 and logarithmic far from it. The trapezoidal rule on the points x = kh
+// then converges geometrically (Trefethen and Weideman, 2014), and by symmetry k ≥ 0 suffices. A τ
+// of 0 needs no special case.
+
+// SigmaPoint is the posterior of the weights at a point of the grid.
+type SigmaPoint struct {
+	Prob float64 // posterior probability of the point
+	Mean []float64
+	Cov  *gauss.Arrow
+}
+
+// SigmaGrid is the posterior of the standard deviation of a factor.
+type SigmaGrid struct {
+	Points []SigmaPoint // by increasing standard deviation
+	Block  int          // place of the factor among the blocks of the prior
+
+	scale, step float64   // τ = scale · sinh x, and the distance of the x
+	first       int       // the x are first·step, (first + 1)·step, …
+	log         []float64 // log density of x at the points, up to a constant
+}
+
+// Constants of the grid.
+const (
+	// Factors with this number of levels or more keep the best τ.
+	mostGridLevels = 50
+	// Borders with more columns would make every point of the grid too expensive.
+	mostGridBorder = 300
+	gridDrop       = 8    // fall of the log density, in nats, that ends the grid
+	gridStep       = 0.8  // first step, in standard deviations of x
+	gridLeast      = 6    // the step is halved if fewer points cover the density
+	gridMost       = 24   // points, at most
+	gridHalves     = 3    // halvings, at most
+	gridSlack      = 1e-6 // gap of the fit at a point, in nats
+	gridSteps      = 60   // steps of the fit at a point, at most
+)
+
+// gridFit is the fit at a point of the grid.
+type gridFit struct {
+	SigmaPoint
+	log         float64 // log density of x
+	gamma, a, m []float64
+}
+
+// gridRun computes a SigmaGrid.
+type gridRun struct {
+	from   *ArrowAlgebra
+	last   *ArrowAlgebra // the next fit takes its memory
+	lin    LinearModel   // with fixed covariances
+	factor int
+	scale  float64
+	step   float64
+	fits   map[int]*gridFit // by k
+	lo, hi int              // range of k
+	best   float64          // largest log density
+}
+
+// Integrate returns the posterior of the standard deviation of the only factor whose covariance has
+// a prior and that has few levels with rows. It returns nil if there are several of them or none,
+// or if a covariance has several parameters. The other factors keep their covariances.
+func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
+	a := s.mover
+	f := a.gridFactor()
+	if f < 0 || !a.moved || len(a.shape.Border) > mostGridBorder {
+		return nil, nil
+	}
+	g := &gridRun{from: s, lin: *a.lin, factor: f, fits: map[int]*gridFit{}, best: math.Inf(-1)}
+	g.lin.Factors, g.lin.Near = nil, nil
+	tau := math.Abs(a.cur.L[f][0])
+	if g.scale = g.spread(tau); !(g.scale > 0) || math.IsInf(g.scale, 0) {
+		return nil, s.Workers.Halt.Err()
+	}
+	g.step = gridStep * g.scale / math.Hypot(tau, g.scale)
+	mode := int(math.Round(math.Asinh(tau/g.scale) / g.step))
+	start := &gridFit{gamma: s.Cur.Gamma, a: s.Cur.A, m: s.Cur.M}
+	if err := g.add(mode, start); err != nil {
+		return nil, err
+	}
+	g.lo, g.hi = mode, mode
+	err := g.extend()
+	for range gridHalves {
+		if err != nil || g.covering() >= gridLeast {
+			break
+		}
+		err = g.halve()
+	}
+	if err != nil || math.IsInf(g.best, -1) {
+		return nil, err
+	}
+	return g.grid(), s.Workers.Halt.Err()
+}
+
+// gridFactor returns the factor that Integrate integrates, or −1.
+func (a *arrow) gridFactor() int {
+	found := -1
+	for f := range a.fac {
+		x := &a.fac[f]
+		if !x.rule.Learn || x.rule.Scale == nil {
+			continue
+		}
+		seen := make([]bool, x.Levels)
+		levels := 0
+		for _, g := range x.level {
+			if g >= 0 && !seen[g] {
+				seen[g] = true
+				levels++
+			}
+		}
+		switch {
+		case levels >= mostGridLevels:
+		case x.Q > 1 || found >= 0:
+			return -1
+		default:
+			found = f
+		}
+	}
+	return found
+}
+
+// spread returns the standard deviation of τ by the curvature of log Z + log p at the present
+// sites, which are those of tau, times 1 − ρ; see ArrowAlgebra.gain.
+func (g *gridRun) spread(tau float64) float64 {
+	a, t := g.from.mover, g.from.sums()
+	at := func(x float64) float64 {
+		t.L[g.factor][0] = x
+		return a.logZ(t, nil)
+	}
+	to := &arrowState{Arrow: gauss.Arrow{ArrowShape: a.shape, Sums: t.Sums}}
+	to.L = gauss.CloneLists(t.L)
+	a.maximize(to)
+	rate := a.sigma.rate.of(a, to.L)
+	unit := max(tau, sigmaKick*a.sigma.start[g.factor][0])
+	z := at(tau)
+	for range 2 {
+		h := 0.3 * unit
+		if bend := (2*z - at(tau+h) - at(tau-h)) / (h * h); bend > 0 {
+			unit = 1 / math.Sqrt(bend)
+		}
+	}
+	return unit / math.Sqrt(rate)
+}
+
+// add fits the weights at point k, from the sites of another fit.
+func (g *gridRun) add(k int, near *gridFit) error {
+	s, f := g.from, &gridFit{log: math.Inf(-1)}
+	g.fits[k] = f
+	x := float64(k) * g.step
+	l := s.L()
+	l[g.factor][0] = g.scale * math.Sinh(x)
+	alg, err := NewArrowAlgebraIn(g.last, &g.lin, s.Workers)
+	if err != nil {
+		return err
+	}
+	g.last = alg
+	alg.SetL(l)
+	alg.StartAt(near.gamma, near.a, near.m)
+	if _, err := alg.Settle(gridSlack, gridSteps); err != nil {
+		return err
+	}
+	q := &alg.Batch.Cur
+	f.gamma, f.a, f.m = slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)
+	log := s.mover.sigma.logPrior(l, nil) + math.Log(math.Cosh(x)) - q.Value
+	if q.Wild || math.IsNaN(log) || math.IsInf(log, 0) {
+		return nil
+	}
+	if f.Mean, f.Cov, err = alg.arrowWeights(); err != nil {
+		return err
+	}
+	f.log, g.best = log, max(g.best, log)
+	return nil
+}
+
+// extend adds points on both sides until the density has fallen.
+func (g *gridRun) extend() error {
+	for g.fits[g.hi].log > g.best-gridDrop && len(g.fits) < gridMost {
+		if err := g.add(g.hi+1, g.fits[g.hi]); err != nil {
+			return err
+		}
+		g.hi++
+	}
+	for g.lo > 0 && g.fits[g.lo].log > g.best-gridDrop && len(g.fits) < gridMost {
+		if err := g.add(g.lo-1, g.fits[g.lo]); err != nil {
+			return err
+		}
+		g.lo--
+	}
+	return nil
+}
+
+// covering returns the number of points on both sides of 0 at which the density is not small.
+func (g *gridRun) covering() (n int) {
+	for k, f := range g.fits {
+		if f.log > g.best-gridDrop {
+			if n++; k > 0 && g.lo == 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// halve halves the step.
+func (g *gridRun) halve() error {
+	old := g.fits
+	g.fits = map[int]*gridFit{}
+	for k, f := range old {
+		g.fits[2*k] = f
+	}
+	g.step /= 2
+	g.lo, g.hi = 2*g.lo, 2*g.hi
+	for k := g.lo + 1; k < g.hi; k += 2 {
+		if err := g.add(k, g.fits[k-1]); err != nil {
+			return err
+		}
+	}
+	return g.extend()
+}
+
+// grid returns the result.
+func (g *gridRun) grid() *SigmaGrid {
+	r := &SigmaGrid{Block: g.from.mover.fac[g.factor].number, scale: g.scale, step: g.step,
+		first: g.lo}
+	var total float64
+	for k := g.lo; k <= g.hi; k++ {
+		f := g.fits[k]
+		f.Prob = math.Exp(f.log - g.best)
+		if k == 0 {
+			f.Prob /= 2
+		}
+		total += f.Prob
+		r.log = append(r.log, f.log-g.best)
+		if f.Prob > 0 {
+			r.Points = append(r.Points, f.SigmaPoint)
+		}
+	}
+	for i := range r.Points {
+		r.Points[i].Prob /= total
+	}
+	return r
+}
+
+// fineSteps is the number of steps of Quantiles between two points.
+const fineSteps = 50
+
+// Quantiles returns quantiles of the standard deviation at increasing levels. A cubic spline
+// interpolates the log density of x.
+func (g *SigmaGrid) Quantiles(levels ...float64) []float64 {
+	var xs, logs []float64
+	add := func(k int, log float64) {
+		if log > -100 {
+			xs, logs = append(xs, float64(k)*g.step), append(logs, log)
+		}
+	}
+	if g.first == 0 {
+		for k := len(g.log) - 1; k > 0; k-- {
+			add(-k, g.log[k])
+		}
+	}
+	for i, log := range g.log {
+		add(g.first+i, log)
+	}
+	out := make([]float64, len(levels))
+	var spline interp.NotAKnotCubic
+	if len(xs) < 3 || spline.Fit(xs, logs) != nil {
+		for i := range out {
+			out[i] = g.scale * math.Sinh(xs[len(xs)/2])
+		}
+		return out
+	}
+	lo, hi := max(0, xs[0]), xs[len(xs)-1]
+	n := fineSteps * len(xs)
+	h := (hi - lo) / float64(n)
+	cum := make([]float64, n+1)
+	before := math.Exp(spline.Predict(lo))
+	for i := 1; i <= n; i++ {
+		p := math.Exp(spline.Predict(lo + float64(i)*h))
+		cum[i] = cum[i-1] + (before+p)/2
+		before = p
+	}
+	for i, level := range levels {
+		goal := level * cum[n]
+		k, _ := slices.BinarySearch(cum, goal)
+		k = min(max(k, 1), n)
+		x := lo + h*(float64(k-1)+(goal-cum[k-1])/(cum[k]-cum[k-1]))
+		out[i] = g.scale * math.Sinh(x)
+	}
+	return out
+}
