@@ -28,6 +28,11 @@ import (
 // (Lewandowski, Kurowicka and Joe, 2009).
 //
 // A level without rows is a new level. Its effects have mean 0 and the covariance Σ.
+//
+// Few levels hardly determine a standard deviation. If only one standard deviation is learned in
+// groups of fewer than 50 levels with rows, and it has a prior, the posterior is integrated over it
+// after the fit. Means, standard deviations, predictions and effects then include its uncertainty,
+// at two to five times the cost of the fit. NoPrior keeps the best Σ, as lme4 does.
 type Group struct {
 	// Name is the name of the factor in tables and errors. Empty means group1, group2, …
 	Name string
@@ -46,7 +51,7 @@ type Group struct {
 	Corr *mat.SymDense
 	// Fixed keeps SD and Corr. SD must then be set.
 	Fixed bool
-	// NoPrior learns Σ by the ELBO alone (maximum likelihood).
+	// NoPrior learns Σ by the ELBO alone (maximum likelihood), and does not integrate over it.
 	NoPrior bool
 	// Independent keeps the correlations at 0, as (1 + dose || patient) does in R.
 	Independent bool

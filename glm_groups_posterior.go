@@ -58,10 +58,12 @@ type GroupCorr struct {
 
 // Groups returns a new description of each of GLMOptions.Groups, or nil if there are none.
 //
-// The intervals are Laplace approximations: log SD and the inverse hyperbolic tangent of a
-// correlation are nearly Gaussian. If log SD has a standard deviation above 1, the data hardly
-// determine SD, and the interval is that of a Gaussian SD, cut off at 0. The curvature is that of
-// the ELBO plus the log prior of Σ, to first order in how the sites follow Σ.
+// A standard deviation that was integrated over (see Group) has the interval of its posterior
+// density, which is proportional to exp(ELBO) p(SD). Other intervals are Laplace approximations:
+// log SD and the inverse hyperbolic tangent of a correlation are nearly Gaussian. If log SD has a
+// standard deviation above 1, the data hardly determine SD, and the interval is that of a Gaussian
+// SD, cut off at 0. The curvature is that of the ELBO plus the log prior of Σ, to first order in
+// how the sites follow Σ.
 func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
 		return nil
@@ -122,6 +124,8 @@ func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 		return sd, sd
 	case r.spread == nil:
 		return math.NaN(), math.NaN()
+	case r.spread.Hi > 0:
+		return r.spread.Lo, r.spread.Hi
 	}
 	s := r.spread.LogSD[j]
 	if s > 1 {
@@ -221,6 +225,8 @@ type savedGroup struct {
 	Moment      save.List[float64] `json:"moment"`
 	LogSD       save.List[float64] `json:"logSD,omitempty"`
 	Atanh       save.List[float64] `json:"atanh,omitempty"`
+	Lo          float64            `json:"lo,omitempty"`
+	Hi          float64            `json:"hi,omitempty"`
 }
 
 // savedArrow is the JSON form of a gauss.Arrow: XᵀΓX, from which the covariance follows.
@@ -240,6 +246,7 @@ func (p *GLMPosterior) saveGroups() (all []savedGroup) {
 			Fixed: r.Fixed, Independent: r.Independent, Moment: r.moment}
 		if r.spread != nil {
 			s.LogSD, s.Atanh = r.spread.LogSD, r.spread.Atanh
+			s.Lo, s.Hi = r.spread.Lo, r.spread.Hi
 		}
 		all = append(all, s)
 	}
@@ -263,7 +270,7 @@ func (p *GLMPosterior) loadGroups(all []savedGroup) error {
 			return fmt.Errorf("group %s does not fit its block of the prior: %w", s.Name, ErrShape)
 		}
 		if len(s.LogSD) > 0 {
-			r.spread = &site.FactorSpread{LogSD: s.LogSD, Atanh: s.Atanh}
+			r.spread = &site.FactorSpread{LogSD: s.LogSD, Atanh: s.Atanh, Lo: s.Lo, Hi: s.Hi}
 		}
 		p.groups = append(p.groups, r)
 		p.opt.Groups = append(p.opt.Groups, r.Group)

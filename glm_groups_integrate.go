@@ -1,0 +1,152 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+)
+
+// This file integrates the posterior of a mixed model over the standard deviation of a group with
+// few levels (internal/site/arrow_grid.go). The posterior of the weights is then a mixture of
+// Gaussians. Predictions, effects and intervals use its mean and covariance.
+
+// groupMixture is the posterior of the weights over a grid of standard deviations.
+type groupMixture struct {
+	*gauss.Mixture
+	mean []float64 // mean of q, at the best standard deviation
+}
+
+// integrateGroups replaces the posterior by a mixture over the standard deviation of a group if one
+// is to be integrated at the state st. A canceled integration leaves p as it is.
+func (p *GLMPosterior) integrateGroups(st State) error {
+	s, ok := st.(*siteStepper)
+	if !ok || len(p.groups) == 0 {
+		return nil
+	}
+	a, ok := s.alg.(*site.ArrowAlgebra)
+	if !ok {
+		return nil
+	}
+	grid, err := a.Integrate()
+	if a.Workers.Halt.Err() != nil || errors.Is(err, ErrNotFinite) || errors.Is(err, ErrNotPosDef) {
+		return nil
+	}
+	if err != nil || grid == nil {
+		return err
+	}
+	prob := make([]float64, len(grid.Points))
+	means, of := make([][]float64, len(prob)), make([]*gauss.Arrow, len(prob))
+	for k, x := range grid.Points {
+		prob[k], means[k], of[k] = x.Prob, x.Mean, x.Cov
+		for j, m := range p.prior.Mean {
+			means[k][j] += m
+		}
+	}
+	q := grid.Quantiles(0.025, 0.975)
+	p.groups[grid.Block].spread.Lo, p.groups[grid.Block].spread.Hi = q[0], q[1]
+	p.setMixture(prob, means, of)
+	return nil
+}
+
+// setMixture makes the mixture the posterior. The present mean and covariance stay those of q.
+func (p *GLMPosterior) setMixture(prob []float64, means [][]float64, of []*gauss.Arrow) {
+	covs := make([]gauss.Cov, len(of))
+	for k, c := range of {
+		covs[k] = c
+	}
+	m, mean := gauss.NewMixture(p.cov, prob, means, covs)
+	p.mixture = &groupMixture{m, p.mean}
+	p.mean = mean
+}
+
+// ownMean returns the mean of q. Without integration it is the mean of the weights.
+func (p *GLMPosterior) ownMean() []float64 {
+	if p.mixture != nil {
+		return p.mixture.mean
+	}
+	return p.mean
+}
+
+// savedGrid is the JSON form of a groupMixture.
+type savedGrid struct {
+	Prob  save.List[float64] `json:"probabilities"`
+	Shift save.List[float64] `json:"shifts"` // means less the mean of all, one after the other
+	L     save.List[float64] `json:"blocks"` // L of each block of each component
+	Of    []*savedArrow      `json:"covariances"`
+	Mean  save.List[float64] `json:"mean"` // of q
+}
+
+// saveGrid returns the saved form of the mixture of p, or nil.
+func (p *GLMPosterior) saveGrid() *savedGrid {
+	m := p.mixture
+	if m == nil {
+		return nil
+	}
+	s := &savedGrid{Prob: m.Prob, Mean: m.mean}
+	for k, c := range m.Of {
+		s.Shift = append(s.Shift, m.Shift[k]...)
+		arrow := c.(*gauss.Arrow)
+		for _, b := range arrow.PriorOf(p.prior).Blocks() {
+			s.L = append(s.L, b.L...)
+		}
+		s.Of = append(s.Of, saveArrow(arrow))
+	}
+	return s
+}
+
+// load sets the mixture of p, whose prior, mean and groups must be loaded.
+func (s *savedGrid) load(p *GLMPosterior) error {
+	if s == nil {
+		return nil
+	}
+	n, d := len(s.Prob), len(p.mean)
+	blocks := p.prior.Blocks()
+	each := 0
+	for _, b := range blocks {
+		each += len(b.L)
+	}
+	if n == 0 || len(s.Of) != n || len(s.Shift) != n*d || len(s.Mean) != d ||
+		len(s.L) != n*each || each == 0 {
+		return fmt.Errorf("%d components of %d weights do not fit %d means and %d covariances: %w",
+			n, d, len(s.Shift), len(s.Of), ErrShape)
+	}
+	total := 0.0
+	for _, x := range s.Prob {
+		if !(x >= 0) {
+			return fmt.Errorf("the probability of a component is %v: %w", x, ErrParam)
+		}
+		total += x
+	}
+	if !(math.Abs(total-1) < 1e-6) {
+		return fmt.Errorf("the probabilities of the components sum to %v: %w", total, ErrParam)
+	}
+	for _, x := range [][]float64{s.L, s.Shift, s.Mean} {
+		if j, ok := dense.AllFinite(x); !ok {
+			return fmt.Errorf("number %d of the components is %v: %w", j, x[j], ErrNotFinite)
+		}
+	}
+	of, l := make([]gauss.Cov, n), []float64(s.L)
+	for k := range of {
+		prior := p.prior.WithBlocks()
+		for _, b := range blocks {
+			b.L, l = slices.Clone(l[:len(b.L)]), l[len(b.L):]
+			prior.SetBlock(b)
+		}
+		if s.Of[k] == nil {
+			return fmt.Errorf("the covariance of component %d is missing: %w", k, ErrShape)
+		}
+		var err error
+		if of[k], err = s.Of[k].load(&prior); err != nil {
+			return fmt.Errorf("component %d: %w", k, err)
+		}
+	}
+	p.mixture = &groupMixture{&gauss.Mixture{Cov: p.cov, Prob: s.Prob, Of: of,
+		Shift: chunks(s.Shift, n)}, s.Mean}
+	return nil
+}
