@@ -214,8 +214,8 @@ func (s *ArrowAlgebra) sums() *arrowState {
 type FactorSpread struct {
 	LogSD []float64
 	Atanh []float64 // Q×Q, lower triangle, row by row
-	// Lo and Hi are a 95% interval of the only standard deviation, from Integrate. Both are 0 if
-	// it was not integrated.
+	// Lo and Hi are a 95% interval of the only standard deviation, from a SigmaGrid. Both are 0
+	// without a grid.
 	Lo, Hi float64
 }
 

@@ -27,10 +27,12 @@ type SigmaPoint struct {
 	Cov  *gauss.Arrow
 }
 
-// SigmaGrid is the posterior of the standard deviation of a factor.
+// SigmaGrid is the posterior over covariances.
 type SigmaGrid struct {
-	Points []SigmaPoint // by increasing standard deviation
-	Block  int          // place of the factor among the blocks of the prior
+	Points []SigmaPoint
+	// Block is the place of the factor among the blocks of the prior if its standard deviation is the
+	// only parameter, and −1 otherwise. The other fields need it.
+	Block int
 
 	scale, step float64   // τ = scale · sinh x, and the distance of the x
 	first       int       // the x are first·step, (first + 1)·step, …
@@ -59,7 +61,7 @@ type gridFit struct {
 	gamma, a, m []float64
 }
 
-// gridRun computes a SigmaGrid.
+// gridRun fits the weights at the points of a SigmaGrid.
 type gridRun struct {
 	from   *ArrowAlgebra
 	last   *ArrowAlgebra // the next fit takes its memory
@@ -72,17 +74,24 @@ type gridRun struct {
 	best   float64          // largest log density
 }
 
-// Integrate returns the posterior of the standard deviation of the only factor whose covariance has
-// a prior and that has few levels with rows. It returns nil if there are several of them or none,
-// or if a covariance has several parameters. The other factors keep their covariances.
+// Integrate returns the posterior over the covariances of the factors that have a prior and few
+// levels with rows. It uses a grid for one parameter and a design for two or three (arrow_design.go).
+// With none or more, and with a wide border, it returns nil. The other factors keep their
+// covariances.
 func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 	a := s.mover
-	f := a.gridFactor()
-	if f < 0 || !a.moved || len(a.shape.Border) > mostGridBorder {
+	f, several := a.gridFactor()
+	switch {
+	case !a.moved || len(a.shape.Border) > mostGridBorder:
+		return nil, nil
+	case several:
+		return s.integrateDesign()
+	case f < 0:
 		return nil, nil
 	}
-	g := &gridRun{from: s, lin: *a.lin, factor: f, fits: map[int]*gridFit{}, best: math.Inf(-1)}
-	g.lin.Factors, g.lin.Near = nil, nil
+	run := newGridRun(s)
+	g := &run
+	g.factor = f
 	tau := math.Abs(a.cur.L[f][0])
 	if g.scale = g.spread(tau); !(g.scale > 0) || math.IsInf(g.scale, 0) {
 		return nil, s.Workers.Halt.Err()
@@ -107,45 +116,54 @@ func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 	return g.grid(), s.Workers.Halt.Err()
 }
 
-// gridFactor returns the factor that Integrate integrates, or −1.
-func (a *arrow) gridFactor() int {
-	found := -1
+// newGridRun returns a run from the state of s.
+func newGridRun(s *ArrowAlgebra) gridRun {
+	g := gridRun{from: s, lin: *s.mover.lin, fits: map[int]*gridFit{}, best: math.Inf(-1)}
+	g.lin.Factors, g.lin.Near = nil, nil
+	return g
+}
+
+// levelsWithRows returns the number of levels of factor f with rows.
+func (a *arrow) levelsWithRows(f int) (n int) {
+	seen := make([]bool, a.fac[f].Levels)
+	for _, g := range a.fac[f].level {
+		if g >= 0 && !seen[g] {
+			seen[g] = true
+			n++
+		}
+	}
+	return n
+}
+
+// gridFactor returns the only factor that Integrate integrates, if it has one parameter. Otherwise
+// it returns −1, and reports whether there are several parameters.
+func (a *arrow) gridFactor() (found int, several bool) {
+	found = -1
 	for f := range a.fac {
 		x := &a.fac[f]
 		if !x.rule.Learn || x.rule.Scale == nil {
 			continue
 		}
-		seen := make([]bool, x.Levels)
-		levels := 0
-		for _, g := range x.level {
-			if g >= 0 && !seen[g] {
-				seen[g] = true
-				levels++
-			}
-		}
 		switch {
-		case levels >= mostGridLevels:
+		case a.levelsWithRows(f) >= mostGridLevels:
 		case x.Q > 1 || found >= 0:
-			return -1
+			return -1, true
 		default:
 			found = f
 		}
 	}
-	return found
+	return found, false
 }
 
 // spread returns the standard deviation of τ by the curvature of log Z + log p at the present
-// sites, which are those of tau, times 1 − ρ; see ArrowAlgebra.gain.
+// sites, times 1 − ρ; see ArrowAlgebra.gain. The present standard deviation is tau.
 func (g *gridRun) spread(tau float64) float64 {
 	a, t := g.from.mover, g.from.sums()
 	at := func(x float64) float64 {
 		t.L[g.factor][0] = x
 		return a.logZ(t, nil)
 	}
-	to := &arrowState{Arrow: gauss.Arrow{ArrowShape: a.shape, Sums: t.Sums}}
-	to.L = gauss.CloneLists(t.L)
-	a.maximize(to)
-	rate := a.sigma.rate.of(a, to.L)
+	rate := g.from.flatness(t)
 	unit := max(tau, sigmaKick*a.sigma.start[g.factor][0])
 	z := at(tau)
 	for range 2 {
@@ -157,34 +175,51 @@ func (g *gridRun) spread(tau float64) float64 {
 	return unit / math.Sqrt(rate)
 }
 
+// flatness returns 1 − ρ at t, which has the sums and the L of the present state; see gain.
+func (s *ArrowAlgebra) flatness(t *arrowState) float64 {
+	a := s.mover
+	to := &arrowState{Arrow: gauss.Arrow{ArrowShape: a.shape, Sums: t.Sums}}
+	to.L = gauss.CloneLists(t.L)
+	a.maximize(to)
+	return a.sigma.rate.of(a, to.L)
+}
+
 // add fits the weights at point k, from the sites of another fit.
 func (g *gridRun) add(k int, near *gridFit) error {
-	s, f := g.from, &gridFit{log: math.Inf(-1)}
-	g.fits[k] = f
 	x := float64(k) * g.step
-	l := s.L()
+	l := g.from.L()
 	l[g.factor][0] = g.scale * math.Sinh(x)
-	alg, err := NewArrowAlgebraIn(g.last, &g.lin, s.Workers)
+	f, err := g.fit(l, math.Log(math.Cosh(x)), near)
 	if err != nil {
 		return err
+	}
+	g.fits[k], g.best = f, max(g.best, f.log)
+	return nil
+}
+
+// fit fits the weights at the given L, from the sites of another fit. The log density is the ELBO
+// plus the log prior of L plus jac, or −Inf if there is no fit.
+func (g *gridRun) fit(l [][]float64, jac float64, near *gridFit) (*gridFit, error) {
+	s, f := g.from, &gridFit{log: math.Inf(-1)}
+	alg, err := NewArrowAlgebraIn(g.last, &g.lin, s.Workers)
+	if err != nil {
+		return nil, err
 	}
 	g.last = alg
 	alg.SetL(l)
 	alg.StartAt(near.gamma, near.a, near.m)
 	if _, err := alg.Settle(gridSlack, gridSteps); err != nil {
-		return err
+		return nil, err
 	}
 	q := &alg.Batch.Cur
 	f.gamma, f.a, f.m = slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)
-	log := s.mover.sigma.logPrior(l, nil) + math.Log(math.Cosh(x)) - q.Value
+	log := s.mover.sigma.logPrior(l, nil) + jac - q.Value
 	if q.Wild || math.IsNaN(log) || math.IsInf(log, 0) {
-		return nil
+		return f, nil
 	}
-	if f.Mean, f.Cov, err = alg.arrowWeights(); err != nil {
-		return err
-	}
-	f.log, g.best = log, max(g.best, log)
-	return nil
+	f.log = log
+	f.Mean, f.Cov, err = alg.arrowWeights()
+	return f, err
 }
 
 // extend adds points on both sides until the density has fallen.
