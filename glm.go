@@ -598,10 +598,9 @@ func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 // learned parameters of the Likelihood. ELBO, LOO and PSIS use only q. Update and Remove return
 // posteriors that treat the learned values as known.
 //
-// If the fit integrated over a standard deviation of GLMOptions.Groups (see Group), these methods use
-// the mean and the covariance of the mixture Σ_k p_k N(m_k, V_k) over a grid of standard deviations,
-// and RandWeights draws from the mixture. ELBO, LOO, PSIS, Update and Remove use q at the best
-// standard deviation.
+// If the posterior is integrated over covariances of GLMOptions.Groups (see Group), these methods
+// use the mean and the covariance of a mixture Σ_k p_k N(m_k, V_k) over covariances, and RandWeights
+// draws from the mixture. ELBO, LOO, PSIS, Update and Remove use q at the best covariances.
 //
 // At takes new points as the rows of x, dense or sparse, with the columns of the training data and
 // without the intercept. It panics if the number of columns differs. The prediction of a row with a
@@ -623,8 +622,8 @@ type GLMPosterior struct {
 	spreadCov *gauss.Spread
 	filed     bool // Save stores data
 	groups    []groupInfo
-	// mixture is the posterior over a grid of standard deviations of a group, or nil. Then mean is
-	// its mean, and cov is still V of q.
+	// mixture is the posterior over several covariances of groups, or nil. If it is set, mean is the
+	// mean of the mixture, and cov is still V of q.
 	mixture *groupMixture
 }
 

@@ -29,10 +29,15 @@ import (
 //
 // A level without rows is a new level. Its effects have mean 0 and the covariance Σ.
 //
-// Few levels hardly determine a standard deviation. If only one standard deviation is learned in
-// groups of fewer than 50 levels with rows, and it has a prior, the posterior is integrated over it
-// after the fit. Means, standard deviations, predictions and effects then include its uncertainty,
-// at two to five times the cost of the fit. NoPrior keeps the best Σ, as lme4 does.
+// Few levels hardly determine Σ. After the fit, the posterior is therefore integrated over the Σ of
+// the groups that have fewer than 50 levels with rows and a prior, if these Σ have up to three
+// parameters together: a standard deviation of (1 | g), or two standard deviations and a correlation
+// of (1 + x | g). Means, standard deviations, predictions and effects then include the uncertainty
+// of Σ, at about three times the cost of the fit alone. With more parameters, Σ keeps its best
+// value. NoPrior keeps it too, as lme4 does.
+//
+// One parameter is integrated over a grid, and two or three over a central composite design (Rue,
+// Martino and Chopin, 2009, section 6.5), which is less accurate.
 type Group struct {
 	// Name is the name of the factor in tables and errors. Empty means group1, group2, …
 	Name string

@@ -12,18 +12,18 @@ import (
 	"github.com/pgsvi/pgsvi/internal/site"
 )
 
-// This file integrates the posterior of a mixed model over the standard deviation of a group with
-// few levels (internal/site/arrow_grid.go). The posterior of the weights is then a mixture of
-// Gaussians. Predictions, effects and intervals use its mean and covariance.
+// This file integrates the posterior of a mixed model over the covariances of groups with few levels
+// (internal/site/arrow_grid.go and arrow_design.go). The posterior of the weights is then a mixture
+// of Gaussians. Predictions, effects and intervals use its mean and covariance.
 
-// groupMixture is the posterior of the weights over a grid of standard deviations.
+// groupMixture is the posterior of the weights over several covariances of groups.
 type groupMixture struct {
 	*gauss.Mixture
-	mean []float64 // mean of q, at the best standard deviation
+	mean []float64 // mean of q, at the best covariances
 }
 
-// integrateGroups replaces the posterior by a mixture over the standard deviation of a group if one
-// is to be integrated at the state st. A canceled integration leaves p as it is.
+// integrateGroups replaces the posterior at the state st by a mixture over covariances of groups, if
+// there are groups to integrate. A canceled integration leaves p unchanged.
 func (p *GLMPosterior) integrateGroups(st State) error {
 	s, ok := st.(*siteStepper)
 	if !ok || len(p.groups) == 0 {
@@ -48,13 +48,16 @@ func (p *GLMPosterior) integrateGroups(st State) error {
 			means[k][j] += m
 		}
 	}
-	q := grid.Quantiles(0.025, 0.975)
-	p.groups[grid.Block].spread.Lo, p.groups[grid.Block].spread.Hi = q[0], q[1]
+	if grid.Block >= 0 {
+		q := grid.Quantiles(0.025, 0.975)
+		p.groups[grid.Block].spread.Lo, p.groups[grid.Block].spread.Hi = q[0], q[1]
+	}
 	p.setMixture(prob, means, of)
 	return nil
 }
 
-// setMixture makes the mixture the posterior. The present mean and covariance stay those of q.
+// setMixture makes the mixture the posterior. It keeps the present mean and covariance as the moments
+// of q.
 func (p *GLMPosterior) setMixture(prob []float64, means [][]float64, of []*gauss.Arrow) {
 	covs := make([]gauss.Cov, len(of))
 	for k, c := range of {
@@ -79,7 +82,7 @@ type savedGrid struct {
 	Shift save.List[float64] `json:"shifts"` // means less the mean of all, one after the other
 	L     save.List[float64] `json:"blocks"` // L of each block of each component
 	Of    []*savedArrow      `json:"covariances"`
-	Mean  save.List[float64] `json:"mean"` // of q
+	Mean  save.List[float64] `json:"mean"` // the mean of q
 }
 
 // saveGrid returns the saved form of the mixture of p, or nil.

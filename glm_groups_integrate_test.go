@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/testkit"
+	"gonum.org/v1/gonum/mat"
 )
 
 // oneGroup is a model η = 0.2 + 0.5x + u_g with ten rows per level. The last level is new.
@@ -243,17 +244,38 @@ func bitsOf(p *GLMPosterior) []float64 {
 // TestIntegrateSame checks that an integrated posterior has the same bits for any number of
 // workers, and when it is saved and loaded.
 func TestIntegrateSame(t *testing.T) {
+	fits := map[string]func(s *Solver) *GLMPosterior{}
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}} {
 		c := newOneGroup(lik, 12, 0.8, 4)
-		p, _ := c.fit(t, lik, Group{}, nil)
+		fits[typeName(lik)] = func(s *Solver) *GLMPosterior {
+			p, _ := c.fit(t, lik, Group{}, s)
+			return p
+		}
+	}
+	for name, o := range map[string]mixedOptions{
+		"slopes":  {rows: 300, common: 2, levels: []int{12}, sd: [][]float64{{0.7, 0.4}}, rho: 0.4},
+		"crossed": {rows: 300, common: 2, levels: []int{12, 9}, sd: [][]float64{{0.7}, {0.5}}},
+		"small":   {rows: 900, common: 2, levels: []int{70, 9}, sd: [][]float64{{0.7}, {0.5}}},
+	} {
+		g := learnedCase(t, BernoulliLogit{}, o)
+		fits[name] = func(s *Solver) *GLMPosterior {
+			p, _, err := g.Fit(context.Background(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+	}
+	for name, fit := range fits {
+		p := fit(nil)
 		if p.mixture == nil {
-			t.Fatalf("%T: not integrated", lik)
+			t.Errorf("%s: not integrated", name)
+			continue
 		}
 		want := bitsOf(p)
 		for _, workers := range []int{1, 2, 7} {
-			q, _ := c.fit(t, lik, Group{}, &Solver{Workers: workers})
-			if !slices.Equal(bitsOf(q), want) {
-				t.Errorf("%T: other bits with %d workers", lik, workers)
+			if !slices.Equal(bitsOf(fit(&Solver{Workers: workers})), want) {
+				t.Errorf("%s: other bits with %d workers", name, workers)
 			}
 		}
 		var file bytes.Buffer
@@ -265,7 +287,7 @@ func TestIntegrateSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(bitsOf(q), want) {
-			t.Errorf("%T: other bits after Load", lik)
+			t.Errorf("%s: other bits after Load", name)
 		}
 	}
 }
@@ -334,5 +356,109 @@ func TestIntegrateCanceled(t *testing.T) {
 	defer st.begin(ctx, nil).Forget()
 	if err := p.integrateGroups(st); err != nil || p.mixture != nil {
 		t.Errorf("a halted integration gives the error %v and the mixture %v", err, p.mixture)
+	}
+}
+
+// severalFits holds the fits of a mixedCase at fixed parameters.
+type severalFits struct {
+	logs     []float64
+	mean, sd [][]float64
+}
+
+// fit fits c with two standard deviations and a correlation, or learns them if fixed is false.
+func (c *mixedCase) fit(t *testing.T, a, b, r float64, fixed, independent bool) (*GLM,
+	*GLMPosterior, *Result) {
+	t.Helper()
+	groups := slices.Clone(c.groups)
+	sd := []float64{a, b}
+	for i := range groups {
+		x := &groups[i]
+		x.Independent, x.Corr, x.Fixed, x.SD = independent, nil, fixed, nil
+		if q := len(x.Effects); fixed {
+			x.SD, sd = sd[:q], sd[q:]
+			if r != 0 {
+				x.Corr = mat.NewSymDense(2, []float64{1, r, r, 1})
+			}
+		}
+	}
+	g, err := NewGLM(c.x, c.y, BernoulliLogit{}, &GLMOptions{Intercept: true, Groups: groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res, err := g.Fit(context.Background(), &Solver{Goal: 1e-6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, p, res
+}
+
+// TestIntegrateSeveral compares the integral over two or three parameters with a sum over a fine
+// grid of all parameters.
+func TestIntegrateSeveral(t *testing.T) {
+	testkit.NotShort(t)
+	for name, x := range map[string]struct {
+		o           mixedOptions
+		independent bool
+		tol         float64 // of log standard deviations
+	}{
+		"independent": {mixedOptions{rows: 120, common: 1, levels: []int{9},
+			sd: [][]float64{{0.9, 0.5}}}, true, 0.06},
+		"correlated": {mixedOptions{rows: 160, common: 1, levels: []int{9},
+			sd: [][]float64{{0.9, 0.5}}, rho: 0.4}, false, 0.04},
+		"crossed": {mixedOptions{rows: 160, common: 1, levels: []int{11, 7},
+			sd: [][]float64{{0.8}, {0.6}}}, true, 0.2},
+	} {
+		c := newMixedCase(t, BernoulliLogit{}, x.o, 5)
+		g, p, _ := c.fit(t, 0, 0, 0, false, x.independent)
+		if p.mixture == nil {
+			t.Fatalf("%s: not integrated", name)
+		}
+		var scale []float64
+		for _, f := range g.lin.Factors {
+			scale = append(scale, f.Scale...)
+		}
+		corrs, n := []float64{0}, 14
+		if !x.independent {
+			corrs, n = nil, 10
+			for u := -2.0; u <= 2; u += 0.5 {
+				corrs = append(corrs, math.Tanh(u)) // uniform in atanh ρ
+			}
+		}
+		var fits severalFits
+		for i := range n * n {
+			a := 4 * (float64(i%n) + 0.5) / float64(n)
+			b := 3 * (float64(i/n) + 0.5) / float64(n)
+			for _, r := range corrs {
+				_, q, res := c.fit(t, a, b, r, true, x.independent)
+				fits.logs = append(fits.logs, res.ELBO-0.5*(a*a/(scale[0]*scale[0])+
+					b*b/(scale[1]*scale[1]))+2*math.Log(1-r*r))
+				fits.mean, fits.sd = append(fits.mean, q.Mean(nil)), append(fits.sd, q.SD(nil))
+			}
+		}
+		best, total, own := slices.Max(fits.logs), 0.0, make([]float64, p.Dim())
+		m, v := make([]float64, p.Dim()), make([]float64, p.Dim())
+		for i, l := range fits.logs {
+			w := math.Exp(l - best)
+			total += w
+			for j, x := range fits.mean[i] {
+				m[j] += w * x
+				v[j] += w * (x*x + fits.sd[i][j]*fits.sd[i][j])
+			}
+		}
+		p.cov.Diag(own)
+		var dm, ds, before float64
+		sd := p.SD(nil)
+		for j, x := range p.Mean(nil) {
+			want := math.Sqrt(v[j]/total - m[j]*m[j]/(total*total))
+			dm = max(dm, math.Abs(x-m[j]/total)/want)
+			ds = max(ds, math.Abs(math.Log(sd[j]/want)))
+			before = max(before, math.Abs(math.Log(math.Sqrt(own[j])/want)))
+		}
+		t.Logf("%s: %d points, means off by %.3f standard deviations, and these by %.3f, without "+
+			"integration by %.3f", name, len(p.mixture.Prob), dm, ds, before)
+		if dm > 0.2 || ds > x.tol || before < 0.3 {
+			t.Errorf("%s: means off by %.3f standard deviations, and these by %.3f, without "+
+				"integration by %.3f", name, dm, ds, before)
+		}
 	}
 }

@@ -58,7 +58,7 @@ type GroupCorr struct {
 
 // Groups returns a new description of each of GLMOptions.Groups, or nil if there are none.
 //
-// A standard deviation that was integrated over (see Group) has the interval of its posterior
+// A standard deviation that was integrated over as the only parameter (see Group) has the interval of its posterior
 // density, which is proportional to exp(ELBO) p(SD). Other intervals are Laplace approximations:
 // log SD and the inverse hyperbolic tangent of a correlation are nearly Gaussian. If log SD has a
 // standard deviation above 1, the data hardly determine SD, and the interval is that of a Gaussian
