@@ -76,13 +76,18 @@ func (p *GLMPosterior) ownMean() []float64 {
 	return p.mean
 }
 
-// savedGrid is the JSON form of a groupMixture.
+// savedGrid is the JSON form of a groupMixture. The lists of all components follow one another.
 type savedGrid struct {
 	Prob  save.List[float64] `json:"probabilities"`
-	Shift save.List[float64] `json:"shifts"` // means less the mean of all, one after the other
-	L     save.List[float64] `json:"blocks"` // L of each block of each component
-	Of    []*savedArrow      `json:"covariances"`
+	Shift save.List[float64] `json:"shifts"` // means of the components less the mean of all
+	L     save.List[float64] `json:"blocks"` // L of each block
+	A     save.List[float64] `json:"border"` // see savedArrow
+	B     save.List[float64] `json:"levelBorder"`
+	D     save.List[float64] `json:"levels"`
 	Mean  save.List[float64] `json:"mean"` // the mean of q
+	// Lo and Hi are the intervals of the standard deviation of each group, or zeros.
+	Lo save.List[float64] `json:"lo"`
+	Hi save.List[float64] `json:"hi"`
 }
 
 // saveGrid returns the saved form of the mixture of p, or nil.
@@ -98,26 +103,30 @@ func (p *GLMPosterior) saveGrid() *savedGrid {
 		for _, b := range arrow.PriorOf(p.prior).Blocks() {
 			s.L = append(s.L, b.L...)
 		}
-		s.Of = append(s.Of, saveArrow(arrow))
+		saved := saveArrow(arrow)
+		s.A, s.B, s.D = append(s.A, saved.A...), append(s.B, saved.B...), append(s.D, saved.D...)
+	}
+	for i := range p.groups {
+		var lo, hi float64
+		if r := &p.groups[i]; r.spread != nil {
+			lo, hi = r.spread.Lo, r.spread.Hi
+		}
+		s.Lo, s.Hi = append(s.Lo, lo), append(s.Hi, hi)
 	}
 	return s
 }
 
-// load sets the mixture of p, whose prior, mean and groups must be loaded.
-func (s *savedGrid) load(p *GLMPosterior) error {
-	if s == nil {
-		return nil
-	}
-	n, d := len(s.Prob), len(p.mean)
-	blocks := p.prior.Blocks()
-	each := 0
-	for _, b := range blocks {
+// check returns an error if s does not fit p.
+func (s *savedGrid) check(p *GLMPosterior) error {
+	n, d, each := len(s.Prob), len(p.mean), 0
+	for _, b := range p.prior.Blocks() {
 		each += len(b.L)
 	}
-	if n == 0 || len(s.Of) != n || len(s.Shift) != n*d || len(s.Mean) != d ||
-		len(s.L) != n*each || each == 0 {
-		return fmt.Errorf("%d components of %d weights do not fit %d means and %d covariances: %w",
-			n, d, len(s.Shift), len(s.Of), ErrShape)
+	if n == 0 || each == 0 || len(s.Shift) != n*d || len(s.Mean) != d || len(s.L) != n*each ||
+		len(s.A)%n != 0 || len(s.B)%n != 0 || len(s.D)%n != 0 || len(s.Lo) != len(p.groups) ||
+		len(s.Hi) != len(p.groups) {
+		return fmt.Errorf("%d components of %d weights do not fit %d means and %d numbers of blocks: "+
+			"%w", n, d, len(s.Shift), len(s.L), ErrShape)
 	}
 	total := 0.0
 	for _, x := range s.Prob {
@@ -129,24 +138,53 @@ func (s *savedGrid) load(p *GLMPosterior) error {
 	if !(math.Abs(total-1) < 1e-6) {
 		return fmt.Errorf("the probabilities of the components sum to %v: %w", total, ErrParam)
 	}
-	for _, x := range [][]float64{s.L, s.Shift, s.Mean} {
+	for _, x := range [][]float64{s.L, s.Shift, s.Mean, s.A, s.B, s.D, s.Lo, s.Hi} {
 		if j, ok := dense.AllFinite(x); !ok {
 			return fmt.Errorf("number %d of the components is %v: %w", j, x[j], ErrNotFinite)
 		}
 	}
-	of, l := make([]gauss.Cov, n), []float64(s.L)
+	return nil
+}
+
+// load sets the mixture of p, whose prior, mean, covariance and groups must be loaded.
+func (s *savedGrid) load(p *GLMPosterior) error {
+	if s == nil {
+		return nil
+	}
+	q, ok := p.cov.(*gauss.Arrow)
+	if !ok {
+		return fmt.Errorf("components without groups: %w", ErrShape)
+	}
+	if err := s.check(p); err != nil {
+		return err
+	}
+	shape := saveArrow(q)
+	n, l := len(s.Prob), []float64(s.L)
+	a, b, d := chunks(s.A, n), chunks(s.B, n), chunks(s.D, n)
+	of := make([]gauss.Cov, n)
 	for k := range of {
 		prior := p.prior.WithBlocks()
-		for _, b := range blocks {
-			b.L, l = slices.Clone(l[:len(b.L)]), l[len(b.L):]
-			prior.SetBlock(b)
+		for _, x := range p.prior.Blocks() {
+			x.L, l = slices.Clone(l[:len(x.L)]), l[len(x.L):]
+			prior.SetBlock(x)
 		}
-		if s.Of[k] == nil {
-			return fmt.Errorf("the covariance of component %d is missing: %w", k, ErrShape)
+		c := savedArrow{Pat: shape.Pat, Len: shape.Len}
+		for _, x := range []struct {
+			to   *save.List[float64]
+			from [][]float64
+		}{{&c.A, a}, {&c.B, b}, {&c.D, d}} {
+			if x.from != nil {
+				*x.to = x.from[k]
+			}
 		}
 		var err error
-		if of[k], err = s.Of[k].load(&prior); err != nil {
+		if of[k], err = c.load(&prior); err != nil {
 			return fmt.Errorf("component %d: %w", k, err)
+		}
+	}
+	for i := range p.groups {
+		if r := &p.groups[i]; r.spread != nil {
+			r.spread.Lo, r.spread.Hi = s.Lo[i], s.Hi[i]
 		}
 	}
 	p.mixture = &groupMixture{&gauss.Mixture{Cov: p.cov, Prob: s.Prob, Of: of,

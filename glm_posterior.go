@@ -115,7 +115,7 @@ type savedGLM struct {
 	ClassNames save.List[string]  `json:"classNames,omitempty"`
 	Seen       *savedSeen         `json:"data,omitempty"` // absent in older files
 	Spread     *savedSpread       `json:"learned,omitempty"`
-	Groups     []savedGroup       `json:"groups,omitempty"`
+	Groups     *savedGroups       `json:"groups,omitempty"`
 	Grid       *savedGrid         `json:"grid,omitempty"`
 }
 

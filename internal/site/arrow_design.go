@@ -77,7 +77,7 @@ func (s *ArrowAlgebra) designParams() (params []designParam, err error) {
 // sds returns the standard deviations of the effects of factor f.
 func (a *arrow) sds(f int) []float64 {
 	b := a.fac[f].Block
-	b.L = a.cur.L[f]
+	b.L = a.cur.by.L[f]
 	cov, sd := b.Covariance(), make([]float64, b.Q)
 	for i := range sd {
 		sd[i] = math.Sqrt(cov[i*b.Q+i])
@@ -92,7 +92,7 @@ func (d *designRun) start() []float64 {
 		sd := a.sds(p.factor)
 		if p.effect >= 0 {
 			theta[i] = math.Asinh(sd[p.effect] / p.scale)
-		} else if r := a.cur.L[p.factor][2] / sd[1]; sd[1] > 0 {
+		} else if r := a.cur.by.L[p.factor][2] / sd[1]; sd[1] > 0 {
 			theta[i] = math.Atanh(max(-0.95, min(0.95, r)))
 		}
 	}
@@ -128,7 +128,7 @@ func (d *designRun) at(theta []float64) (l [][]float64, jac float64) {
 func (d *designRun) surrogate(theta []float64) float64 {
 	a := d.from.mover
 	l, jac := d.at(theta)
-	d.t.L = l
+	d.t.by.L = l
 	prior := a.sigma.logPrior(l, nil)
 	return d.rate*(a.logZ(d.t, nil)-prior) + prior + jac
 }

@@ -92,7 +92,7 @@ func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 	run := newGridRun(s)
 	g := &run
 	g.factor = f
-	tau := math.Abs(a.cur.L[f][0])
+	tau := math.Abs(a.cur.by.L[f][0])
 	if g.scale = g.spread(tau); !(g.scale > 0) || math.IsInf(g.scale, 0) {
 		return nil, s.Workers.Halt.Err()
 	}
@@ -160,7 +160,7 @@ func (a *arrow) gridFactor() (found int, several bool) {
 func (g *gridRun) spread(tau float64) float64 {
 	a, t := g.from.mover, g.from.sums()
 	at := func(x float64) float64 {
-		t.L[g.factor][0] = x
+		t.by.L[g.factor][0] = x
 		return a.logZ(t, nil)
 	}
 	rate := g.from.flatness(t)
@@ -178,10 +178,10 @@ func (g *gridRun) spread(tau float64) float64 {
 // flatness returns 1 − ρ at t, which has the sums and the L of the present state; see gain.
 func (s *ArrowAlgebra) flatness(t *arrowState) float64 {
 	a := s.mover
-	to := &arrowState{Arrow: gauss.Arrow{ArrowShape: a.shape, Sums: t.Sums}}
-	to.L = gauss.CloneLists(t.L)
+	to := &arrowState{by: gauss.Arrow{ArrowShape: a.shape, Sums: t.by.Sums}}
+	to.by.L = gauss.CloneLists(t.by.L)
 	a.maximize(to)
-	return a.sigma.rate.of(a, to.L)
+	return a.sigma.rate.estimate(a, to.by.L)
 }
 
 // add fits the weights at point k, from the sites of another fit.

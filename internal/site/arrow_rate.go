@@ -13,7 +13,7 @@ import (
 // moved, in the coordinates of sigma.
 type sigmaRate struct{ x, r, nextX, nextR []float64 }
 
-// leastRate is the least 1 − ρ that the estimate of the gap assumes.
+// leastRate is the smallest estimate of 1 − ρ.
 const leastRate = 0.02
 
 // coordsOf returns the elements of l that are learned.
@@ -37,17 +37,21 @@ func (s *sigma) units(a *arrow, l [][]float64) []float64 {
 
 // propose notes that a profile moves the L of the present state to l.
 func (m *sigmaRate) propose(a *arrow, l [][]float64) {
-	m.nextX, m.nextR = a.sigma.coordsOf(a, a.cur.L), a.sigma.coordsOf(a, l)
+	m.nextX, m.nextR = a.sigma.coordsOf(a, a.cur.by.L), a.sigma.coordsOf(a, l)
 	floats.Sub(m.nextR, m.nextX)
 }
 
 // accept makes that move the last one.
-func (m *sigmaRate) accept() { m.x, m.r = m.nextX, m.nextR }
+func (m *sigmaRate) accept() {
+	if m.nextX != nil {
+		m.x, m.r, m.nextX, m.nextR = m.nextX, m.nextR, nil, nil
+	}
+}
 
-// of returns an estimate of 1 − ρ. The profile of the present state would move its L to l.
-func (m *sigmaRate) of(a *arrow, l [][]float64) float64 {
+// estimate returns an estimate of 1 − ρ. The profile of the present state would move its L to l.
+func (m *sigmaRate) estimate(a *arrow, l [][]float64) float64 {
 	s := &a.sigma
-	x, r := s.coordsOf(a, a.cur.L), s.coordsOf(a, l)
+	x, r := s.coordsOf(a, a.cur.by.L), s.coordsOf(a, l)
 	if len(m.x) != len(x) {
 		return 1
 	}
