@@ -9,7 +9,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"github.com/pgsvi/pgsvi/internal/site"
 )
 
 // This file integrates the posterior of a mixed model over the covariances of groups with few levels
@@ -25,12 +24,8 @@ type groupMixture struct {
 // integrateGroups replaces the posterior at the state st by a mixture over covariances of groups, if
 // there are groups to integrate. A canceled integration leaves p unchanged.
 func (p *GLMPosterior) integrateGroups(st State) error {
-	s, ok := st.(*siteStepper)
-	if !ok || len(p.groups) == 0 {
-		return nil
-	}
-	a, ok := s.alg.(*site.ArrowAlgebra)
-	if !ok {
+	a := p.groupAlgebra(st)
+	if a == nil {
 		return nil
 	}
 	grid, err := a.Integrate()

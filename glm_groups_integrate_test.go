@@ -196,7 +196,7 @@ func TestIntegrateCoverage(t *testing.T) {
 		lik    Likelihood
 		levels int
 		tau    float64
-		most   float64 // largest coverage of new and known levels
+		most   float64 // largest coverage of levels; the coverage of the sd may be 0.02 larger
 	}{
 		{BernoulliLogit{}, 5, 1, 0.97},
 		{BernoulliLogit{}, 8, 1, 0.93},
@@ -219,7 +219,7 @@ func TestIntegrateCoverage(t *testing.T) {
 		name := fmt.Sprintf("%T, %d levels, sd %v", x.lik, x.levels, x.tau)
 		t.Logf("%s: new level %.3f, known levels %.3f, sd %.3f", name, c.fresh, c.seen, c.sd)
 		if c.fresh < 0.87-slack || c.fresh > x.most+slack || c.seen < 0.87-slack ||
-			c.seen > x.most+slack || c.sd < 0.86-slack || c.sd > 0.96+slack {
+			c.seen > x.most+slack || c.sd < 0.86-slack || c.sd > min(1, x.most+0.02)+slack {
 			t.Errorf("%s: coverage %.3f of a new level, %.3f of known levels, %.3f of the sd", name,
 				c.fresh, c.seen, c.sd)
 		}

@@ -173,14 +173,21 @@ func latentNoise(lik Likelihood) float64 {
 	return math.NaN()
 }
 
-// setGroupSpread sets the uncertainty of the covariances of the groups at the state st.
-func (p *GLMPosterior) setGroupSpread(st State) error {
+// groupAlgebra returns the algebra of the state st of a mixed model. It returns nil for other models
+// and states.
+func (p *GLMPosterior) groupAlgebra(st State) *site.ArrowAlgebra {
 	s, ok := st.(*siteStepper)
 	if !ok || len(p.groups) == 0 {
 		return nil
 	}
-	a, ok := s.alg.(*site.ArrowAlgebra)
-	if !ok {
+	a, _ := s.alg.(*site.ArrowAlgebra)
+	return a
+}
+
+// setGroupSpread sets the uncertainty of the covariances of the groups at the state st.
+func (p *GLMPosterior) setGroupSpread(st State) error {
+	a := p.groupAlgebra(st)
+	if a == nil {
 		return nil
 	}
 	all, err := a.Spread()
