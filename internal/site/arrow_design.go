@@ -85,8 +85,8 @@ func (a *arrow) sds(f int) []float64 {
 	return sd
 }
 
-// start returns the present θ.
-func (d *designRun) start() []float64 {
+// present returns the present θ.
+func (d *designRun) present() []float64 {
 	a, theta := d.from.mover, make([]float64, len(d.params))
 	for i, p := range d.params {
 		sd := a.sds(p.factor)
@@ -230,12 +230,12 @@ func (s *ArrowAlgebra) integrateDesign() (*SigmaGrid, error) {
 	}
 	d := &designRun{gridRun: newGridRun(s), params: params, t: s.sums()}
 	d.rate = max(designRate, s.flatness(d.t))
-	theta := d.start()
+	theta := d.present()
 	axes, ok := d.mode(theta)
 	if !ok || s.Workers.Halt.Err() != nil {
 		return nil, s.Workers.Halt.Err()
 	}
-	near := &gridFit{gamma: s.Cur.Gamma, a: s.Cur.A, m: s.Cur.M}
+	near := d.start()
 	stretch := d.stretches(theta, axes)
 	var logs []float64
 	var fits []*gridFit
@@ -247,8 +247,9 @@ func (s *ArrowAlgebra) integrateDesign() (*SigmaGrid, error) {
 			return nil, err
 		}
 		if k == 0 && !math.IsInf(f.log, -1) {
-			near = f
+			near = &gridFit{gamma: f.gamma, a: f.a, m: f.m}
 		}
+		f.forget()
 		logs = append(logs, f.log+designWeight(k, len(theta))+floats.Dot(z, z)/2+volume)
 		fits = append(fits, f)
 	}

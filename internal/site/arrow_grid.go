@@ -98,8 +98,7 @@ func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 	}
 	g.step = gridStep * g.scale / math.Hypot(tau, g.scale)
 	mode := int(math.Round(math.Asinh(tau/g.scale) / g.step))
-	start := &gridFit{gamma: s.Cur.Gamma, a: s.Cur.A, m: s.Cur.M}
-	if err := g.add(mode, start); err != nil {
+	if err := g.add(mode, g.start()); err != nil {
 		return nil, err
 	}
 	g.lo, g.hi = mode, mode
@@ -222,17 +221,32 @@ func (g *gridRun) fit(l [][]float64, jac float64, near *gridFit) (*gridFit, erro
 	return f, err
 }
 
+// start returns the sites of the state from which the run started.
+func (g *gridRun) start() *gridFit {
+	q := &g.from.Cur
+	return &gridFit{gamma: q.Gamma, a: q.A, m: q.M}
+}
+
+// forget frees the sites of f, which have the size of the rows. Only the ends of the grid need them.
+func (f *gridFit) forget() { f.gamma, f.a, f.m = nil, nil, nil }
+
 // extend adds points on both sides until the density has fallen.
 func (g *gridRun) extend() error {
 	for g.fits[g.hi].log > g.best-gridDrop && len(g.fits) < gridMost {
 		if err := g.add(g.hi+1, g.fits[g.hi]); err != nil {
 			return err
 		}
+		if g.hi > g.lo {
+			g.fits[g.hi].forget()
+		}
 		g.hi++
 	}
 	for g.lo > 0 && g.fits[g.lo].log > g.best-gridDrop && len(g.fits) < gridMost {
 		if err := g.add(g.lo-1, g.fits[g.lo]); err != nil {
 			return err
+		}
+		if g.lo < g.hi {
+			g.fits[g.lo].forget()
 		}
 		g.lo--
 	}
@@ -261,9 +275,10 @@ func (g *gridRun) halve() error {
 	g.step /= 2
 	g.lo, g.hi = 2*g.lo, 2*g.hi
 	for k := g.lo + 1; k < g.hi; k += 2 {
-		if err := g.add(k, g.fits[k-1]); err != nil {
+		if err := g.add(k, g.start()); err != nil {
 			return err
 		}
+		g.fits[k].forget()
 	}
 	return g.extend()
 }
