@@ -733,7 +733,7 @@ func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*
 		return newPSIS(ctx, env, q.Dim(), g.Len(), draws, samplers)
 	}
 	return newPSIS(ctx, env, g.dim(), g.Len(), draws,
-		loo.WeightSamplers(ctx, g.linearAt(q), q.mean, q.cov))
+		loo.WeightSamplers(ctx, g.linearAt(q), q.ownMean(), q.cov))
 }
 
 // fits returns an error unless q is over the weights of g.
@@ -790,6 +790,6 @@ func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 		r, err := loo.ClassRows(ctx, &g.lin, q.mean, classes, classLogProb)
 		return newLOO(r, g.lin.Terms, err)
 	}
-	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.lin.Prior.Mean)
+	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), g.lin.Prior.Mean)
 	return looRows(ctx, g.linearAt(q), mean, q.cov)
 }

@@ -97,7 +97,7 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 			append(classShares(latentsOf(q.lik), q.className), stats...),
 			drawScores(&g.lin, q.mean, cov))
 	}
-	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.lin.Prior.Mean)
+	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), g.lin.Prior.Mean)
 	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, stats, drawRows(&g.lin, mean, q.cov))
 }
 

@@ -596,6 +596,10 @@ func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 // learned parameters of the Likelihood. ELBO, LOO and PSIS use only q. Update and Remove return
 // posteriors that treat the learned values as known.
 //
+// If the posterior is integrated over covariances of GLMOptions.Groups (see Group), these methods
+// use the mean and the covariance of a mixture Σ_k p_k N(m_k, V_k) over covariances, and RandWeights
+// draws from the mixture. ELBO, LOO, PSIS, Update and Remove use q at the best covariances.
+//
 // At takes new points as the rows of x, dense or sparse, with the columns of the training data and
 // without the intercept. It panics if the number of columns differs. The prediction of a row with a
 // NaN or an infinity is NaN.
@@ -616,6 +620,9 @@ type GLMPosterior struct {
 	spreadCov *gauss.Spread
 	filed     bool // Save stores data
 	groups    []groupInfo
+	// mixture is the posterior over several covariances of groups, or nil. If it is set, mean is the
+	// mean of the mixture, and cov is still V of q.
+	mixture *groupMixture
 }
 
 // posterior returns the posterior with mean μ0 + mean and covariance cov. It changes mean.
@@ -673,8 +680,9 @@ func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 
 // setSpread sets the uncertainty s of learned hyperparameters, which may be nil.
 func (p *GLMPosterior) setSpread(s *learnSpread) {
-	if p.spread = s; s != nil {
-		p.spreadCov = &gauss.Spread{Cov: p.cov, A: s.weights}
+	if p.spread = nil; s != nil {
+		p.spreadCov = &gauss.Spread{Cov: p.wide(), A: s.weights}
+		p.spread = s
 	}
 }
 

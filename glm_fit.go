@@ -408,6 +408,9 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 	if err := p.setGroupSpread(st); err != nil {
 		return nil, prefixed(err)
 	}
+	if err := p.integrateGroups(st); err != nil {
+		return nil, prefixed(err)
+	}
 	return p, nil
 }
 
@@ -449,7 +452,7 @@ type glmTurns struct {
 // posterior post of the final fit. It returns nil if the curvature of the search is unknown.
 func (l *glmLearner) spread(st *learnStepper, post *GLMPosterior, by glmTurns) *learnSpread {
 	factor := st.run.Factor()
-	pull, err := l.scale.Pull(st.run.Best.Theta, post.mean)
+	pull, err := l.scale.Pull(st.run.Best.Theta, post.ownMean())
 	if factor == nil || err != nil {
 		return nil
 	}

@@ -29,6 +29,16 @@ import (
 // (Lewandowski, Kurowicka and Joe, 2009).
 //
 // A level without rows is a new level. Its effects have mean 0 and the covariance Σ.
+//
+// Few levels hardly determine Σ. After the fit, the posterior is therefore integrated over the Σ of
+// the groups that have fewer than 50 levels with rows and a prior, if these Σ have up to three
+// parameters together: a standard deviation of (1 | g), or two standard deviations and a correlation
+// of (1 + x | g). Means, standard deviations, predictions and effects then include the uncertainty
+// of Σ, at about three times the cost of the fit alone. With more parameters, Σ keeps its best
+// value. NoPrior keeps it too, as lme4 does.
+//
+// One parameter is integrated over a grid, and two or three over a central composite design (Rue,
+// Martino and Chopin, 2009, section 6.5), which is less accurate.
 type Group struct {
 	// Name is the name of the factor in tables and errors. Empty means group1, group2, …
 	Name string
@@ -47,7 +57,7 @@ type Group struct {
 	Corr *mat.SymDense
 	// Fixed keeps SD and Corr. SD must then be set.
 	Fixed bool
-	// NoPrior learns Σ by the ELBO alone (maximum likelihood).
+	// NoPrior learns Σ by the ELBO alone (maximum likelihood), and does not integrate over it.
 	NoPrior bool
 	// Independent keeps the correlations at 0, as (1 + dose || patient) does in R.
 	Independent bool

@@ -52,10 +52,12 @@ type GroupCorr struct {
 // Groups returns a new description of each group of GLMOptions.Groups. It returns nil if the model
 // has no groups.
 //
-// The intervals are Laplace approximations: log SD and the inverse hyperbolic tangent of a
-// correlation are nearly Gaussian. If log SD has a standard deviation above 1, the data hardly
-// determine SD, and the interval belongs to a Gaussian SD, cut off at 0. The curvature comes from
-// the ELBO plus the log prior of Σ, and allows for the sites, which follow Σ, to first order.
+// A standard deviation that was integrated over as the only parameter (see Group) has the interval
+// of its posterior density, which is proportional to exp(ELBO) p(SD). Other intervals are Laplace
+// approximations: log SD and the inverse hyperbolic tangent of a correlation are nearly Gaussian.
+// If log SD has a standard deviation above 1, the data hardly determine SD, and the interval
+// belongs to a Gaussian SD, cut off at 0. The curvature comes from the ELBO plus the log prior of
+// Σ, and allows for the sites, which follow Σ, to first order.
 func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
 		return nil
@@ -124,6 +126,8 @@ func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 		return sd, sd
 	case r.spread == nil:
 		return math.NaN(), math.NaN()
+	case r.spread.Hi > 0:
+		return r.spread.Lo, r.spread.Hi
 	}
 	s := r.spread.LogSD[j]
 	if s > 1 {
@@ -169,14 +173,21 @@ func latentNoise(lik Likelihood) float64 {
 	return math.NaN()
 }
 
-// setGroupSpread sets the uncertainty of the covariances of the groups at the state st.
-func (p *GLMPosterior) setGroupSpread(st State) error {
+// groupAlgebra returns the algebra of the state st of a mixed model. It returns nil for other models
+// and states.
+func (p *GLMPosterior) groupAlgebra(st State) *site.ArrowAlgebra {
 	s, ok := st.(*siteStepper)
 	if !ok || len(p.groups) == 0 {
 		return nil
 	}
-	a, ok := s.alg.(*site.ArrowAlgebra)
-	if !ok {
+	a, _ := s.alg.(*site.ArrowAlgebra)
+	return a
+}
+
+// setGroupSpread sets the uncertainty of the covariances of the groups at the state st.
+func (p *GLMPosterior) setGroupSpread(st State) error {
+	a := p.groupAlgebra(st)
+	if a == nil {
 		return nil
 	}
 	all, err := a.Spread()

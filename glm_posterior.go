@@ -116,6 +116,7 @@ type savedGLM struct {
 	Seen       *savedSeen         `json:"data,omitempty"` // absent in older files
 	Spread     *savedSpread       `json:"learned,omitempty"`
 	Groups     *savedGroups       `json:"groups,omitempty"`
+	Grid       *savedGrid         `json:"grid,omitempty"`
 }
 
 // savedCov holds one type of gauss.Cov.
@@ -161,7 +162,7 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	}
 	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept,
 		Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means, Seen: p.savedRows(),
-		Spread: p.spread.save(), Groups: p.saveGroups()}
+		Spread: p.spread.save(), Groups: p.saveGroups(), Grid: p.saveGrid()}
 	for i := range p.groups {
 		if err := checkText("the name of group",
 			append([]string{p.groups[i].Name}, p.groups[i].Effects...)); err != nil {
@@ -235,6 +236,9 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	}
 	if p.cov, err = s.Cov.load(p.prior); err != nil {
 		return nil, err
+	}
+	if err := s.Grid.load(p); err != nil {
+		return nil, fmt.Errorf("the grid of the groups: %w", err)
 	}
 	p.opt.Covariance = covarianceOf(p.cov)
 	spread, err := s.Spread.load(len(p.mean), numLikelihoodParams(p.lik))
@@ -696,12 +700,16 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 	return nil
 }
 
-// wide returns the covariance of the weights with the uncertainty of the hyperparameters, V + AAᵀ.
+// wide returns the covariance of the weights with the uncertainty of the hyperparameters: V + AAᵀ,
+// with the covariance of the mixture in place of V if there is one.
 func (p *GLMPosterior) wide() gauss.Cov {
-	if p.spread == nil {
-		return p.cov
+	switch {
+	case p.spread != nil:
+		return p.spreadCov
+	case p.mixture != nil:
+		return p.mixture.Mixture
 	}
-	return p.spreadCov
+	return p.cov
 }
 
 // latentSpread implements spreadLatents.

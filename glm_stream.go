@@ -689,7 +689,7 @@ func (s *glmStream) begun(h *parallel.Halt) error {
 		return err
 	}
 	s.w.CopyFrom(w)
-	copy(s.w.Mean, s.from.mean)
+	copy(s.w.Mean, s.from.ownMean())
 	s.made = true
 	return nil
 }
@@ -808,7 +808,7 @@ func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
 	var at term.Marginals
 	at.Resize(n)
 	mean := make([]float64, p.Dim())
-	floats.SubTo(mean, p.mean, p.prior.Mean)
+	floats.SubTo(mean, p.ownMean(), p.prior.Mean)
 	g.lin.X.Mul(at.M, mean, nil)
 	p.cov.Variances(at.V, g.lin.X, nil)
 	for i, v := range at.V {

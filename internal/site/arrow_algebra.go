@@ -124,6 +124,15 @@ func (s *ArrowAlgebra) Learns() bool { return s.mover.sigma.learns() }
 
 // Weights implements Weighted.
 func (s *ArrowAlgebra) Weights() ([]float64, gauss.Cov, error) {
+	mean, c, err := s.arrowWeights()
+	if err != nil {
+		return nil, nil, err
+	}
+	return mean, c, nil
+}
+
+// arrowWeights is Weights.
+func (s *ArrowAlgebra) arrowWeights() ([]float64, *gauss.Arrow, error) {
 	if err := s.Refresh(); err != nil {
 		return nil, nil, err
 	}
@@ -203,6 +212,9 @@ func (s *ArrowAlgebra) sums() *arrowState {
 type FactorSpread struct {
 	LogSD []float64
 	Atanh []float64 // Q×Q, lower triangle, row by row
+	// Lo and Hi are a 95% interval of the only standard deviation, from a SigmaGrid. Both are 0
+	// without a grid.
+	Lo, Hi float64
 }
 
 // Spread returns the uncertainty of the covariances, in the order of the blocks of the model. The
@@ -212,7 +224,7 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	a := s.mover
 	all := make([]FactorSpread, len(a.fac))
 	for _, f := range a.fac {
-		all[f.number] = FactorSpread{make([]float64, f.Q), make([]float64, f.Q*f.Q)}
+		all[f.number] = FactorSpread{LogSD: make([]float64, f.Q), Atanh: make([]float64, f.Q*f.Q)}
 	}
 	if !a.sigma.learns() || !a.moved {
 		return all, nil

@@ -1,0 +1,188 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/save"
+)
+
+// This file integrates the posterior of a mixed model over the covariances of groups with few levels
+// (internal/site/arrow_grid.go and arrow_design.go). The posterior of the weights is then a mixture
+// of Gaussians. Predictions, effects and intervals use its mean and covariance.
+
+// groupMixture is the posterior of the weights over several covariances of groups.
+type groupMixture struct {
+	*gauss.Mixture
+	mean []float64 // mean of q, at the best covariances
+}
+
+// integrateGroups replaces the posterior at the state st by a mixture over covariances of groups, if
+// there are groups to integrate. A canceled integration leaves p unchanged.
+func (p *GLMPosterior) integrateGroups(st State) error {
+	a := p.groupAlgebra(st)
+	if a == nil {
+		return nil
+	}
+	grid, err := a.Integrate()
+	if a.Workers.Halt.Err() != nil || errors.Is(err, ErrNotFinite) || errors.Is(err, ErrNotPosDef) {
+		return nil
+	}
+	if err != nil || grid == nil {
+		return err
+	}
+	prob := make([]float64, len(grid.Points))
+	means, of := make([][]float64, len(prob)), make([]*gauss.Arrow, len(prob))
+	for k, x := range grid.Points {
+		prob[k], means[k], of[k] = x.Prob, x.Mean, x.Cov
+		for j, m := range p.prior.Mean {
+			means[k][j] += m
+		}
+	}
+	if grid.Block >= 0 {
+		q := grid.Quantiles(0.025, 0.975)
+		p.groups[grid.Block].spread.Lo, p.groups[grid.Block].spread.Hi = q[0], q[1]
+	}
+	p.setMixture(prob, means, of)
+	return nil
+}
+
+// setMixture makes the mixture the posterior. It keeps the present mean and covariance as the moments
+// of q.
+func (p *GLMPosterior) setMixture(prob []float64, means [][]float64, of []*gauss.Arrow) {
+	covs := make([]gauss.Cov, len(of))
+	for k, c := range of {
+		covs[k] = c
+	}
+	m, mean := gauss.NewMixture(p.cov, prob, means, covs)
+	p.mixture = &groupMixture{m, p.mean}
+	p.mean = mean
+}
+
+// ownMean returns the mean of q. Without integration it is the mean of the weights.
+func (p *GLMPosterior) ownMean() []float64 {
+	if p.mixture != nil {
+		return p.mixture.mean
+	}
+	return p.mean
+}
+
+// savedGrid is the JSON form of a groupMixture. The lists of all components follow one another.
+type savedGrid struct {
+	Prob  save.List[float64] `json:"probabilities"`
+	Shift save.List[float64] `json:"shifts"` // means of the components less the mean of all
+	L     save.List[float64] `json:"blocks"` // L of each block
+	A     save.List[float64] `json:"border"` // see savedArrow
+	B     save.List[float64] `json:"levelBorder"`
+	D     save.List[float64] `json:"levels"`
+	Mean  save.List[float64] `json:"mean"` // the mean of q
+	// Lo and Hi are the intervals of the standard deviation of each group, or zeros.
+	Lo save.List[float64] `json:"lo"`
+	Hi save.List[float64] `json:"hi"`
+}
+
+// saveGrid returns the saved form of the mixture of p, or nil.
+func (p *GLMPosterior) saveGrid() *savedGrid {
+	m := p.mixture
+	if m == nil {
+		return nil
+	}
+	s := &savedGrid{Prob: m.Prob, Mean: m.mean}
+	for k, c := range m.Of {
+		s.Shift = append(s.Shift, m.Shift[k]...)
+		arrow := c.(*gauss.Arrow)
+		for _, b := range arrow.PriorOf(p.prior).Blocks() {
+			s.L = append(s.L, b.L...)
+		}
+		saved := saveArrow(arrow)
+		s.A, s.B, s.D = append(s.A, saved.A...), append(s.B, saved.B...), append(s.D, saved.D...)
+	}
+	for i := range p.groups {
+		var lo, hi float64
+		if r := &p.groups[i]; r.spread != nil {
+			lo, hi = r.spread.Lo, r.spread.Hi
+		}
+		s.Lo, s.Hi = append(s.Lo, lo), append(s.Hi, hi)
+	}
+	return s
+}
+
+// check returns an error if s does not fit p.
+func (s *savedGrid) check(p *GLMPosterior) error {
+	n, d, each := len(s.Prob), len(p.mean), 0
+	for _, b := range p.prior.Blocks() {
+		each += len(b.L)
+	}
+	if n == 0 || each == 0 || len(s.Shift) != n*d || len(s.Mean) != d || len(s.L) != n*each ||
+		len(s.A)%n != 0 || len(s.B)%n != 0 || len(s.D)%n != 0 || len(s.Lo) != len(p.groups) ||
+		len(s.Hi) != len(p.groups) {
+		return fmt.Errorf("%d components of %d weights do not fit %d means and %d numbers of blocks: "+
+			"%w", n, d, len(s.Shift), len(s.L), ErrShape)
+	}
+	total := 0.0
+	for _, x := range s.Prob {
+		if !(x >= 0) {
+			return fmt.Errorf("the probability of a component is %v: %w", x, ErrParam)
+		}
+		total += x
+	}
+	if !(math.Abs(total-1) < 1e-6) {
+		return fmt.Errorf("the probabilities of the components sum to %v: %w", total, ErrParam)
+	}
+	for _, x := range [][]float64{s.L, s.Shift, s.Mean, s.A, s.B, s.D, s.Lo, s.Hi} {
+		if j, ok := dense.AllFinite(x); !ok {
+			return fmt.Errorf("number %d of the components is %v: %w", j, x[j], ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+// load sets the mixture of p, whose prior, mean, covariance and groups must be loaded.
+func (s *savedGrid) load(p *GLMPosterior) error {
+	if s == nil {
+		return nil
+	}
+	q, ok := p.cov.(*gauss.Arrow)
+	if !ok {
+		return fmt.Errorf("components without groups: %w", ErrShape)
+	}
+	if err := s.check(p); err != nil {
+		return err
+	}
+	shape := saveArrow(q)
+	n, l := len(s.Prob), []float64(s.L)
+	a, b, d := chunks(s.A, n), chunks(s.B, n), chunks(s.D, n)
+	of := make([]gauss.Cov, n)
+	for k := range of {
+		prior := p.prior.WithBlocks()
+		for _, x := range p.prior.Blocks() {
+			x.L, l = slices.Clone(l[:len(x.L)]), l[len(x.L):]
+			prior.SetBlock(x)
+		}
+		c := savedArrow{Pat: shape.Pat, Len: shape.Len}
+		for _, x := range []struct {
+			to   *save.List[float64]
+			from [][]float64
+		}{{&c.A, a}, {&c.B, b}, {&c.D, d}} {
+			if x.from != nil {
+				*x.to = x.from[k]
+			}
+		}
+		var err error
+		if of[k], err = c.load(&prior); err != nil {
+			return fmt.Errorf("component %d: %w", k, err)
+		}
+	}
+	for i := range p.groups {
+		if r := &p.groups[i]; r.spread != nil {
+			r.spread.Lo, r.spread.Hi = s.Lo[i], s.Hi[i]
+		}
+	}
+	p.mixture = &groupMixture{&gauss.Mixture{Cov: p.cov, Prob: s.Prob, Of: of,
+		Shift: chunks(s.Shift, n)}, s.Mean}
+	return nil
+}
