@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/diff"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
@@ -266,3 +268,18 @@ func distState(c *save.Coder, q Dist) {
 }
 
 func (p *Point) state(c *save.Coder) { c.Floats(len(p.z), &p.z) }
+
+// shortList returns the first numbers of x in parentheses.
+func shortList(x []float64) string {
+	var s strings.Builder
+	for i, v := range expfam.First(x) {
+		if i > 0 {
+			s.WriteString(", ")
+		}
+		fmt.Fprintf(&s, "%.4g", v)
+	}
+	if len(expfam.First(x)) < len(x) {
+		s.WriteString(", …")
+	}
+	return "(" + s.String() + ")"
+}

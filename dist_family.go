@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expfam"
@@ -279,21 +278,6 @@ func (q *Exp) String() string {
 		return name + ", natural parameters " + shortList(x)
 	}
 	return name + shortList(x)
-}
-
-// shortList returns the first numbers of x in parentheses.
-func shortList(x []float64) string {
-	var s strings.Builder
-	for i, v := range expfam.First(x) {
-		if i > 0 {
-			s.WriteString(", ")
-		}
-		fmt.Fprintf(&s, "%.4g", v)
-	}
-	if len(expfam.First(x)) < len(x) {
-		s.WriteString(", …")
-	}
-	return "(" + s.String() + ")"
 }
 
 // Chart implements Charted. The chart is the Chart of the Family. Without a Chart it is η.

@@ -801,3 +801,15 @@ func (s *seenRows) rows(d int) *term.Buffer {
 	}
 	return term.CopyOf(s.x, s.y, s.offset, s.weight, d)
 }
+
+// wide returns the covariance of the weights with the uncertainty of the hyperparameters: V + AAᵀ,
+// with the covariance of the mixture in place of V if there is one.
+func (p *GLMPosterior) wide() gauss.Cov {
+	switch {
+	case p.spread != nil:
+		return p.spreadCov
+	case p.mixture != nil:
+		return p.mixture.Mixture
+	}
+	return p.cov
+}

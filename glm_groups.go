@@ -522,3 +522,9 @@ func groupMemory(groups []Group, limit int64, rows float64, n, d int) error {
 		fmt.Sprintf("a GLM of %d rows with groups of %d weights and %d other columns", n, largest,
 			border), "use fewer columns, or raise GLMOptions.MaxMemory")
 }
+
+// groupMixture is the posterior of the weights over several covariances of groups.
+type groupMixture struct {
+	Mixture *gauss.Mixture
+	mean    []float64 // mean of q, at the best covariances
+}

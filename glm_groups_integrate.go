@@ -15,12 +15,6 @@ import (
 // (internal/site/arrow_grid.go and arrow_design.go). The posterior of the weights is then a mixture
 // of Gaussians. Predictions, effects and intervals use its mean and covariance.
 
-// groupMixture is the posterior of the weights over several covariances of groups.
-type groupMixture struct {
-	*gauss.Mixture
-	mean []float64 // mean of q, at the best covariances
-}
-
 // integrateGroups replaces the posterior at the state st by a mixture over covariances of groups, if
 // there are groups to integrate. A canceled integration leaves p unchanged.
 func (p *GLMPosterior) integrateGroups(st State) error {
@@ -91,9 +85,9 @@ func (p *GLMPosterior) saveGrid() *savedGrid {
 	if m == nil {
 		return nil
 	}
-	s := &savedGrid{Prob: m.Prob, Mean: m.mean}
-	for k, c := range m.Of {
-		s.Shift = append(s.Shift, m.Shift[k]...)
+	s := &savedGrid{Prob: m.Mixture.Prob, Mean: m.mean}
+	for k, c := range m.Mixture.Of {
+		s.Shift = append(s.Shift, m.Mixture.Shift[k]...)
 		arrow := c.(*gauss.Arrow)
 		for _, b := range arrow.PriorOf(p.prior).Blocks() {
 			s.L = append(s.L, b.L...)

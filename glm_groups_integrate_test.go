@@ -141,7 +141,7 @@ func TestIntegrateFine(t *testing.T) {
 		}
 		e := p.Groups()[0].Effects[0]
 		t.Logf("%s: %d points, means off by %.1e sds, sds by %.1e, sd %.3f (%.4f to %.4f; "+
-			"%.4f to %.4f)", name, len(p.mixture.Prob), dm, ds, e.SD, e.Lo, e.Hi, f.lo, f.hi)
+			"%.4f to %.4f)", name, len(p.mixture.Mixture.Prob), dm, ds, e.SD, e.Lo, e.Hi, f.lo, f.hi)
 		if dm > 5e-3 || ds > 1e-2 {
 			t.Errorf("%s: the means are off by %.2g standard deviations, and these by %.2g", name, dm,
 				ds)
@@ -455,7 +455,7 @@ func TestIntegrateSeveral(t *testing.T) {
 			before = max(before, math.Abs(math.Log(math.Sqrt(own[j])/want)))
 		}
 		t.Logf("%s: %d points, means off by %.3f standard deviations, and these by %.3f, without "+
-			"integration by %.3f", name, len(p.mixture.Prob), dm, ds, before)
+			"integration by %.3f", name, len(p.mixture.Mixture.Prob), dm, ds, before)
 		if dm > 0.2 || ds > x.tol || before < 0.3 {
 			t.Errorf("%s: means off by %.3f standard deviations, and these by %.3f, without "+
 				"integration by %.3f", name, dm, ds, before)

@@ -700,18 +700,6 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 	return nil
 }
 
-// wide returns the covariance of the weights with the uncertainty of the hyperparameters: V + AAᵀ,
-// with the covariance of the mixture in place of V if there is one.
-func (p *GLMPosterior) wide() gauss.Cov {
-	switch {
-	case p.spread != nil:
-		return p.spreadCov
-	case p.mixture != nil:
-		return p.mixture.Mixture
-	}
-	return p.cov
-}
-
 // latentSpread implements spreadLatents.
 func (p *GLMPosterior) latentSpread(m, v []float64, x mat.Matrix) *paramSpread {
 	p.latent(m, v, x)
