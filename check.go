@@ -710,7 +710,7 @@ func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*
 		return newPSIS(ctx, env, q.Dim(), g.Len(), draws, samplers)
 	}
 	return newPSIS(ctx, env, g.dim(), g.Len(), draws,
-		loo.WeightSamplers(ctx, &g.lin, q.mean, q.cov))
+		loo.WeightSamplers(ctx, g.linearAt(q), q.mean, q.cov))
 }
 
 // fits returns an error unless q is over the weights of g.
@@ -768,5 +768,5 @@ func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 		return newLOO(r, g.lin.Terms, err)
 	}
 	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.lin.Prior.Mean)
-	return looRows(ctx, &g.lin, mean, q.cov)
+	return looRows(ctx, g.linearAt(q), mean, q.cov)
 }

@@ -45,7 +45,7 @@ func (c Covariance) String() string {
 // covarianceOf returns the Covariance of the engine's covariance c.
 func covarianceOf(c gauss.Cov) Covariance {
 	switch c.(type) {
-	case *gauss.Full, *gauss.Dual, *gauss.Contrasts:
+	case *gauss.Full, *gauss.Dual, *gauss.Contrasts, *gauss.Arrow:
 		return FullCovariance
 	case gauss.Diagonal:
 		return DiagonalCovariance

@@ -35,6 +35,7 @@ type GLM struct {
 	variances []float64 // variances of the columns; nil means the columns of lin
 	// offset is o_n as given. The offsets of the terms include the prior mean.
 	offset []float64
+	groups []groupInfo // one for each of GLMOptions.Groups
 }
 
 // GLMOptions holds the options of a GLM. The zero value and a nil pointer mean no intercept, the
@@ -534,8 +535,9 @@ func (g *GLM) farUnits() []string {
 	// mean is at least half of its range.
 	wide, narrow := 0.0, math.Inf(1)
 	lo, hi := g.lin.X.Ranges(every)
+	grouped := g.grouped()
 	for j, x := range lo[:cols] {
-		if r := hi[j] - x; r > 0 {
+		if r := hi[j] - x; r > 0 && !grouped[j] {
 			wide, narrow = max(wide, r), min(narrow, r)
 		}
 	}
@@ -558,7 +560,12 @@ func (g *GLM) farUnits() []string {
 func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 	variance, reach := x.ColumnSpreads(nil)
 	wide, narrow := 0, -1
+	grouped := g.grouped()
 	for j, v := range variance[:cols] {
+		if grouped[j] {
+			variance[j] = 0
+			continue
+		}
 		if v > variance[wide] {
 			wide = j
 		}
@@ -610,6 +617,7 @@ type GLMPosterior struct {
 	// spreadCov is V + AAᵀ if spread is not nil.
 	spreadCov *gauss.Spread
 	filed     bool // Save stores data
+	groups    []groupInfo
 }
 
 // posterior returns the posterior with mean μ0 + mean and covariance cov. It changes mean.
@@ -622,7 +630,8 @@ func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 		prior = a.PriorOf(prior)
 	}
 	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms),
-		prior: prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows)}
+		prior: prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows),
+		groups: g.groups}
 }
 
 // priorPosterior returns the posterior without data, which is the prior.
@@ -639,6 +648,17 @@ func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 		return g.posterior(mean, cov, 0), nil
 	}
 	mean := make([]float64, g.dim())
+	if g.lin.Prior.Blocks() != nil {
+		a, err := site.NewArrowAlgebra(&g.lin, term.Crew{})
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		mean, cov, err := a.Weights()
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		return g.posterior(mean, cov, 0), nil
+	}
 	if g.lin.Prior.Full == nil {
 		v := make(gauss.Diagonal, g.dim())
 		for j, l := range g.lin.Prior.Prec {

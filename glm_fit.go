@@ -62,6 +62,10 @@ func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	if err := oneLatent(likOf(g.lin.Terms), "an Objective"); err != nil {
 		return Objective[*Gaussian]{}, err
 	}
+	if slices.ContainsFunc(g.opt.Groups, func(r Group) bool { return !r.Fixed }) {
+		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: an Objective does not learn the covariances "+
+			"of groups; set Group.Fixed: %w", ErrParam)
+	}
 	return linearObjective(&g.lin, g.covariance() == DiagonalCovariance, g.opt.Estimator)
 }
 
@@ -192,6 +196,12 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks,
 		g.opt.Autoscale, variance)
 	blocks := len(l.scale.Spread)
+	for b, columns := range l.scale.Columns() {
+		if columns == 0 {
+			return nil, fmt.Errorf("pgsvi: block %d of GLMOptions.Blocks has only columns of groups; "+
+				"give the blocks of the other columns the numbers from 0 on: %w", b, ErrParam)
+		}
+	}
 	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(learnMatrices, blocks, blocks),
 		fmt.Sprintf("learning %d prior standard deviations", blocks),
 		"use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
@@ -271,6 +281,9 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: the GLM has no rows to certify: %w", ErrEmpty)
 	}
+	if len(g.opt.Groups) > 0 {
+		return nil, fmt.Errorf("pgsvi: CertifyScale does not support GLMOptions.Groups: %w", ErrParam)
+	}
 	if g.opt.Prior != nil || g.covariance() != FullCovariance {
 		return nil, fmt.Errorf("pgsvi: CertifyScale needs FullCovariance and no GLMOptions.Prior, "+
 			"but the covariance is %v, and Prior is set: %t: %w", g.covariance(),
@@ -301,6 +314,9 @@ func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	if g.lin.Terms.K > 1 {
 		return learn.NewClasses(l.scale), nil
 	}
+	if len(g.opt.Groups) > 0 {
+		return learn.NewGroups(l.scale), nil
+	}
 	diagonal := g.covariance() == DiagonalCovariance
 	weights := learn.NewWeights(l.scale, diagonal)
 	if diagonal || g.Len() > g.dim() {
@@ -330,7 +346,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 		return nil, nil, nil, prefixed(err)
 	}
 	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows,
-		variances: l.glm.variances, offset: l.glm.offset}
+		variances: l.glm.variances, offset: l.glm.offset, groups: l.glm.groups}
 	g.opt.Learn = nil
 	learned := st.report(res, l)
 	if len(l.scale.Spread) == 1 {
@@ -384,7 +400,11 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.posterior(mean, cov, g.Len()), nil
+	p := g.posterior(mean, cov, g.Len())
+	if err := p.setGroupSpread(st); err != nil {
+		return nil, prefixed(err)
+	}
+	return p, nil
 }
 
 // fitRows does the final fit of Learned for a GLM that reads its rows in passes. The learned model

@@ -231,17 +231,21 @@ func (g *GLM) setGroups() error {
 					"use mean 0 and GLMOptions.Offset: %w", p.Mean[j], j, r.Name, ErrParam)
 			}
 		}
-		rows := g.groupRows(r)
+		rows, err := g.groupRows(r)
+		if err != nil {
+			return err
+		}
 		if err := rows.check(r); err != nil {
 			return err
 		}
 		for _, before := range o.Groups[:i] {
-			if rows.same(g.groupRows(&before)) {
+			if s, err := g.groupRows(&before); err == nil && rows.same(s) {
 				return fmt.Errorf("pgsvi: the groups %s and %s have the same levels and the same "+
 					"values in every row, so their effects cannot be told apart; remove one: %w",
 					before.Name, r.Name, ErrParam)
 			}
 		}
+		g.groups = append(g.groups, groupInfo{Group: *r, moment: rows.moment(q)})
 		f := site.Factor{Learn: !r.Fixed, Independent: r.Independent}
 		sd := slices.Clone(r.SD)
 		if sd == nil {
@@ -292,8 +296,8 @@ type groupRows struct {
 	z     []float64
 }
 
-// groupRows returns the rows of r. The base of the fit checks that no row has two levels.
-func (g *GLM) groupRows(r *Group) *groupRows {
+// groupRows returns the rows of r, or an error if a row has two levels.
+func (g *GLM) groupRows(r *Group) (*groupRows, error) {
 	n, q := g.lin.X.Rows, r.effects()
 	s := &groupRows{level: make([]int, n), z: make([]float64, n*q)}
 	for i := range n {
@@ -313,13 +317,51 @@ func (g *GLM) groupRows(r *Group) *groupRows {
 			if j >= r.end() {
 				break
 			}
-			if val[k] != 0 {
-				s.level[i] = (j - r.First) / q
-				s.z[i*q+(j-r.First)%q] = val[k]
+			if val[k] == 0 {
+				continue
+			}
+			level := (j - r.First) / q
+			if before := s.level[i]; before >= 0 && before != level {
+				row := i
+				if t := g.lin.Terms; t.Row != nil {
+					row = t.Row[i]
+				}
+				return nil, fmt.Errorf("pgsvi: row %d has the levels %d and %d of group %s; give each "+
+					"row one level: %w", row, before, level, r.Name, ErrParam)
+			}
+			s.level[i] = level
+			s.z[i*q+(j-r.First)%q] = val[k]
+		}
+	}
+	return s, nil
+}
+
+// grouped reports for each weight whether it is an effect of a group.
+func (g *GLM) grouped() []bool { return groupedOf(g.opt.Groups, g.dim()) }
+
+// groupedOf reports for each of d weights whether it is an effect of one of the groups.
+func groupedOf(groups []Group, d int) []bool {
+	in := make([]bool, d)
+	for i := range groups {
+		for j := groups[i].First; j < groups[i].end(); j++ {
+			in[j] = true
+		}
+	}
+	return in
+}
+
+// moment returns the mean of zzᵀ over all rows, Q×Q.
+func (s *groupRows) moment(q int) []float64 {
+	m := make([]float64, q*q)
+	for i := range s.level {
+		z := s.z[i*q : (i+1)*q]
+		for j, x := range z {
+			for k, y := range z {
+				m[j*q+k] += x * y / float64(len(s.level))
 			}
 		}
 	}
-	return s
+	return m
 }
 
 // sizes returns the root mean square of each of the q values over the rows with a level, or 1 if

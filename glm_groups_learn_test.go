@@ -253,3 +253,62 @@ func TestGroupsOneRow(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsLearn compares the hyperparameters that Learn finds together with Σ with those of a GLM
+// that learns the standard deviations of the same columns as blocks.
+func TestGroupsLearn(t *testing.T) {
+	for name, lik := range map[string]Likelihood{"gaussian": GaussianNoise{},
+		"negative binomial": NegativeBinomial{}, "student": StudentT{DF: 5},
+		"poisson": Poisson{}} {
+		for crossed, o := range map[bool]mixedOptions{
+			false: {rows: 1500, common: 2, levels: []int{81}, sd: [][]float64{{0.8}}},
+			true: {rows: 1500, common: 2, levels: []int{61, 21}, sd: [][]float64{{0.6}, {0.5}}},
+		} {
+			c := newMixedCase(t, lik, o, 6)
+			_, cols := c.x.Dims()
+			blocks := make([]int, cols)
+			for i := range c.groups {
+				r := &c.groups[i]
+				r.Fixed, r.SD, r.NoPrior = false, nil, true
+				for j := r.First; j < r.end(); j++ {
+					blocks[j] = 1 + i
+				}
+			}
+			ctx, opt := context.Background(), &LearnOptions{NoPrior: true, Tol: 1e-7}
+			g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, p, got, err := g.Learn(ctx, nil, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Blocks: blocks})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, want, err := b.Learn(ctx, nil, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s, crossed %t: %d evaluations, of blocks %d, ELBO %.6f and %.6f", name, crossed,
+				got.Evaluations, want.Evaluations, got.Fit.ELBO, want.Fit.ELBO)
+			if math.Abs(got.Fit.ELBO-want.Fit.ELBO) > 1e-4 {
+				t.Errorf("%s: ELBO %v, of blocks %v", name, got.Fit.ELBO, want.Fit.ELBO)
+			}
+			near := func(what string, x, y float64) {
+				t.Helper()
+				if !(math.Abs(x-y) <= 2e-3*y) {
+					t.Errorf("%s, crossed %t: %s is %v, of blocks %v", name, crossed, what, x, y)
+				}
+			}
+			for i, sd := range sds(p, c.groups) {
+				near("a standard deviation", sd, want.Params[1+i].Value)
+			}
+			near("PriorSD", got.Params[0].Value, want.Params[0].Value)
+			for k := 1; k < len(got.Params); k++ {
+				near(got.Params[k].Name, got.Params[k].Value, want.Params[len(c.groups)+k].Value)
+			}
+		}
+	}
+}

@@ -25,14 +25,20 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Summary returns a new table of the weights of p.
+// Summary returns a new table of the weights of p. The effects of groups have a table of their own
+// instead; Groups returns them by level.
 func (p *GLMPosterior) Summary() *Summary {
 	d, names := p.Dim(), p.weightNames()
 	s := &Summary{Likelihood: likelihoodName(p.lik), Data: p.rows, Weights: d,
 		Covariance: covarianceOf(p.cov), classes: latentsOf(p.lik) > 1}
 	sd := p.SD(nil)
 	lo, hi := p.WeightQuantile(nil, 0.025), p.WeightQuantile(nil, 0.975)
+	grouped := groupedOf(p.opt.Groups, max(d, len(p.names)))
+	s.Groups = p.Groups()
 	add := func(j int) {
+		if grouped[j] {
+			return
+		}
 		s.Rows = append(s.Rows, SummaryRow{names[j], p.mean[j], sd[j], lo[j], hi[j]})
 	}
 	for first := 0; first < d; first += len(p.names) { // one class at a time
@@ -109,6 +115,7 @@ type savedGLM struct {
 	ClassNames save.List[string]  `json:"classNames,omitempty"`
 	Seen       *savedSeen         `json:"data,omitempty"` // absent in older files
 	Spread     *savedSpread       `json:"learned,omitempty"`
+	Groups     []savedGroup       `json:"groups,omitempty"`
 }
 
 // savedCov holds one type of gauss.Cov.
@@ -121,6 +128,7 @@ type savedCov struct {
 	LowRank  *savedLowRank      `json:"lowrank,omitempty"`
 	// Classes holds the precision of each class like Full, one class after the other.
 	Classes save.List[float64] `json:"classes,omitempty"`
+	Arrow   *savedArrow        `json:"arrow,omitempty"`
 }
 
 // savedLowRank is the JSON form of a gauss.LowRank.
@@ -153,7 +161,13 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	}
 	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept,
 		Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means, Seen: p.savedRows(),
-		Spread: p.spread.save()}
+		Spread: p.spread.save(), Groups: p.saveGroups()}
+	for i := range p.groups {
+		if err := checkText("the name of group",
+			append([]string{p.groups[i].Name}, p.groups[i].Effects...)); err != nil {
+			return err
+		}
+	}
 	switch c := p.cov.(type) {
 	case *gauss.Full:
 		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.S.P, p.Dim()), c.S.PackLow()
@@ -163,6 +177,8 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 		s.Cov.Dual = &savedDual{c.X.Save(), c.Gamma}
 	case *gauss.LowRank:
 		s.Cov.LowRank = &savedLowRank{c.Rank, c.D, c.U}
+	case *gauss.Arrow:
+		s.Cov.Arrow = saveArrow(c)
 	case *gauss.Contrasts:
 		for _, of := range c.Of {
 			s.Cov.Classes = append(s.Cov.Classes, dense.PackLower(of.S.P, len(p.names))...)
@@ -214,6 +230,9 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	if p.prior, err = s.Prior.Load(); err != nil {
 		return nil, err
 	}
+	if err := p.loadGroups(s.Groups); err != nil {
+		return nil, err
+	}
 	if p.cov, err = s.Cov.load(p.prior); err != nil {
 		return nil, err
 	}
@@ -242,6 +261,8 @@ func (s *savedCov) load(prior *gauss.Prior) (gauss.Cov, error) {
 		return &gauss.Full{S: w}, err
 	case s.Dual != nil:
 		return s.Dual.load(prior)
+	case s.Arrow != nil:
+		return s.Arrow.load(prior)
 	case s.LowRank != nil:
 		return s.LowRank.load(d)
 	case s.Diagonal != nil:
@@ -311,6 +332,8 @@ type Summary struct {
 	// Covariance is the family of the covariance of the weights, or of the weights of each class
 	// for a Softmax.
 	Covariance Covariance
+	// Groups describes GLMOptions.Groups, whose weights are not in Rows.
+	Groups []GroupSummary
 
 	classes bool // set for a Softmax
 }
@@ -374,6 +397,9 @@ func (s *Summary) String() string {
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	b.WriteString("* zero is outside the interval from 2.5% to 97.5%\n")
+	if len(s.Groups) > 0 {
+		b.WriteString("\n" + groupTable(s.Groups))
+	}
 	if s.classes {
 		b.WriteString("weights are relative to the mean over classes, so they sum to 0 per " +
 			"feature\n")

@@ -128,6 +128,10 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 		return nil, fmt.Errorf(
 			"pgsvi: offsets and weights belong to the rows; leave GLMOptions.Offset and Weights "+
 				"nil: %w", ErrParam)
+	case len(o.Groups) > 0:
+		return nil, fmt.Errorf(
+			"pgsvi: a GLM that reads its rows in passes does not support Groups; use NewGLM: %w",
+			ErrParam)
 	case o.Covariance > FullCovariance:
 		return nil, fmt.Errorf(
 			"pgsvi: a GLM that reads its rows in passes does not support a %v covariance; use "+

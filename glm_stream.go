@@ -69,6 +69,9 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 	case o.Learn != nil || o.Blocks != nil:
 		return nil, fmt.Errorf("pgsvi: streams do not learn a prior; leave GLMOptions.Learn and "+
 			"Blocks nil, and first learn it from rows in memory: %w", ErrParam)
+	case len(o.Groups) > 0:
+		return nil, fmt.Errorf("pgsvi: streams do not support Groups; fit the rows together with "+
+			"NewGLM: %w", ErrParam)
 	case o.Covariance > FullCovariance:
 		return nil, fmt.Errorf("pgsvi: streams do not support a %v covariance; use "+
 			"FullCovariance: %w", o.Covariance, ErrParam)
@@ -668,7 +671,7 @@ func (p *GLMPosterior) stream() *glmStream {
 			Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names,
 			MaxMemory: p.opt.MaxMemory,
 		},
-		opt: p.opt, means: p.means,
+		opt: p.opt, means: p.means, groups: p.updatedGroups(),
 	})
 	s.rows, s.seen = p.rows, p.rows
 	s.from, s.past = p, p.data.rows(p.Dim())
@@ -699,7 +702,7 @@ func (s *glmStream) sited() bool {
 // ofSites reports whether the precision of p consists of the precision of the prior and of sites.
 func (p *GLMPosterior) ofSites() bool {
 	switch p.cov.(type) {
-	case *gauss.Full, *gauss.Dual:
+	case *gauss.Full, *gauss.Dual, *gauss.Arrow:
 		return true
 	}
 	return false
@@ -769,7 +772,7 @@ func (s *glmStream) fit(ctx context.Context, t *term.Buffer) (*GLMPosterior, err
 	if err := opt.checkMemory(0, n, d, opt.family(n, d)); err != nil {
 		return nil, err
 	}
-	g := &GLM{lin: s.g.lin, opt: opt, means: s.g.means}
+	g := &GLM{lin: s.g.lin, opt: opt, means: s.g.means, groups: s.g.groups}
 	g.lin.X, g.lin.Terms = t.Design(), t.Terms(s.g.lin.Terms.Lik, 0)
 	t.SetUnit()
 	g.offset = g.lin.Terms.Offset

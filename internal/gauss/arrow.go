@@ -74,6 +74,26 @@ type ArrowShape struct {
 	Ptr []int // B_g is B[Ptr[g]:Ptr[g+1]], Q rows of Common + len(Pat[g]) columns
 }
 
+// NewArrowShape returns the shape of a model with the given prior, without Pat and Ptr. The factor
+// with most weights is the first.
+func NewArrowShape(p *Prior) *ArrowShape {
+	s := &ArrowShape{Cols: len(p.Mean), Blocks: p.Blocks()}
+	slices.SortStableFunc(s.Blocks, func(x, y Block) int { return y.Levels*y.Q - x.Levels*x.Q })
+	for j := range s.Cols {
+		if p.blockOf(j) == nil {
+			s.Border = append(s.Border, j)
+			s.Prec = append(s.Prec, p.Prec[j])
+		}
+	}
+	s.Common = len(s.Border)
+	for _, b := range s.Blocks[1:] {
+		for j := b.First; j < b.End(); j++ {
+			s.Border = append(s.Border, j)
+		}
+	}
+	return s
+}
+
 // SetPtr sets Ptr from the other fields.
 func (s *ArrowShape) SetPtr() {
 	f := &s.Blocks[0]

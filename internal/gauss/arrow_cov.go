@@ -174,16 +174,22 @@ func (c *Arrow) Variances(dst []float64, x *design.Matrix, index []int) {
 
 // Diag implements Cov.
 func (c *Arrow) Diag(dst []float64) {
-	p, m, f := c.Inverse(), len(c.Border), &c.Blocks[0]
-	for i, j := range c.Border {
-		dst[j] = p[i*m+i]
-	}
+	f := &c.Blocks[0]
+	c.BorderDiag(dst)
 	t, one := newArrowRow(c), []float64{1}
 	ind := []int32{0}
 	for j := f.First; j < f.End(); j++ {
 		ind[0] = int32(j)
 		t.set(c, ind, one)
 		dst[j] = t.variance(c)
+	}
+}
+
+// BorderDiag stores the variances of the weights of the border in dst, which has all weights.
+func (c *Arrow) BorderDiag(dst []float64) {
+	p, m := c.Inverse(), len(c.Border)
+	for i, j := range c.Border {
+		dst[j] = p[i*m+i]
 	}
 }
 

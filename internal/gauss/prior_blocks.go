@@ -93,6 +93,9 @@ func (p *Prior) WithBlocks() Prior {
 	return c
 }
 
+// Grouped reports whether weight j is an effect of a grouping factor.
+func (p *Prior) Grouped(j int) bool { return p.blockOf(j) != nil }
+
 // blockOf returns the block of weight j, or nil.
 func (p *Prior) blockOf(j int) *priorBlock {
 	for i := range p.blocks {

@@ -38,6 +38,8 @@ func (l *memory) Begin(alg site.Algebra) {
 		alg.Start(s.gamma, s.a)
 	case *site.FactoredAlgebra:
 		alg.StartAt(s.gamma, s.a)
+	case *site.ArrowAlgebra:
+		alg.StartAt(s.gamma, s.a, s.m)
 	}
 }
 
@@ -65,7 +67,12 @@ func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
 		classes = l.Terms.K
 	}
 	p := &BlockPrior{base: l, block: make([]int, classes*d), unit: make([]float64, classes*d)}
-	n := min(cols, 1)
+	n := 0
+	for j := range cols {
+		if !l.Prior.Grouped(j) {
+			n = 1
+		}
+	}
 	if len(blocks) > 0 {
 		n = slices.Max(blocks) + 1
 	}
@@ -78,7 +85,7 @@ func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
 	for i := range p.unit {
 		c, j := i/d, i%d
 		p.unit[i] = 1
-		if j >= cols {
+		if j >= cols || l.Prior.Grouped(j) {
 			p.block[i], p.unit[i] = -1, l.Prior.Prec[j]
 			continue
 		}
@@ -103,6 +110,17 @@ func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
 		}
 	}
 	return p
+}
+
+// Columns returns the number of weights in each block.
+func (p *BlockPrior) Columns() []int {
+	n := make([]int, len(p.Spread))
+	for _, b := range p.block {
+		if b >= 0 {
+			n[b]++
+		}
+	}
+	return n
 }
 
 // Over sets the space in which the standard deviations are, before the parameters of the
@@ -136,7 +154,7 @@ func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
 		if b >= 0 {
 			prec[j] /= sds[b] * sds[b]
 		}
-		if l := prec[j]; !(l > 0) || math.IsInf(1/l, 0) || math.IsInf(l, 0) {
+		if l := prec[j]; !lin.Prior.Grouped(j%d) && (!(l > 0) || math.IsInf(1/l, 0) || math.IsInf(l, 0)) {
 			return nil, fmt.Errorf("prior precision of weight %d (%s) is %v: %w", j,
 				lin.Names[j%d], l, sentinel.ErrParam)
 		}
@@ -533,7 +551,7 @@ func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
 		}
 	}
 	if u != nil {
-		l.likelihoodInfo(r, own, u, q)
+		l.prior.likelihoodInfo(r, own, u, q.lin.X, q.rows)
 	}
 	information(x, r, own, least, q.variance, q.factor)
 }
@@ -618,25 +636,26 @@ func information(x *search.Point, r []float64, own *mat.SymDense, least, varianc
 
 // likelihoodInfo adds r and D of the parameters of the likelihood, whose columns are in u, to r
 // and own.
-func (l *Weights) likelihoodInfo(r []float64, own *mat.SymDense, u []float64, q *weightFit) {
-	d, n, nf := len(q.mean), len(q.rows.M), len(l.prior.space.Coords)
+func (p *BlockPrior) likelihoodInfo(r []float64, own *mat.SymDense, u []float64, x *design.Matrix,
+	q *term.Marginals) {
+	d, n, nf := x.Cols, len(q.M), len(p.space.Coords)
 	gu, xgu := make([]float64, n), make([]float64, d)
 	for i := range nf {
-		if !l.prior.space.Coords[i].Likelihood {
+		if !p.space.Coords[i].Likelihood {
 			continue
 		}
-		for a, g := range q.rows.Tg {
+		for a, g := range q.Tg {
 			gu[a] = max(g, 0) * u[a*nf+i]
 		}
 		for j := range i + 1 {
-			if l.prior.space.Coords[j].Likelihood {
+			if p.space.Coords[j].Likelihood {
 				own.SetSym(i, j,
 					blas64.Dot(blas64.Vector{N: n, Data: u[j:], Inc: nf},
 						blas64.Vector{N: n, Data: gu, Inc: 1}))
 			}
 		}
 		clear(xgu)
-		q.lin.X.AddMulT(xgu, gu, nil)
+		x.AddMulT(xgu, gu, nil)
 		for j, v := range xgu {
 			r[j*nf+i] = v
 		}

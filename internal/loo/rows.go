@@ -89,6 +89,10 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 		if !ok {
 			c.family = c.unlike()
 		}
+	case *gauss.Arrow:
+		if !fixed {
+			c.known = fitted * math.Sqrt(goals.Fine(n, floats.Sum(s.E)))
+		}
 	case *gauss.Full:
 		if !fixed {
 			full, err := resolve(&h, l, c, goals.Fine(n, floats.Sum(s.E)))
@@ -111,10 +115,18 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 		}
 		return func(dst []float64, n int) {
 			l.X.Dense1(u, n)
-			clear(t)
-			by.(*gauss.Full).S.Apply(dense.Double{Hi: u, Lo: t})
-			of.Mul(dst, u, index)
+			if full, ok := by.(*gauss.Full); ok {
+				clear(t)
+				full.S.Apply(dense.Double{Hi: u, Lo: t})
+				of.Mul(dst, u, index)
+				return
+			}
+			by.Mul(t, u)
+			of.Mul(dst, t, index)
 		}
+	}
+	if _, ok := by.(*gauss.Full); !ok {
+		return c, nil
 	}
 	c.root = func(index []int) ([]float64, int) { return rootOf(by.(*gauss.Full), l.X, index) }
 	return c, nil

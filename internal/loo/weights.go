@@ -150,6 +150,8 @@ func excess(prior *gauss.Prior, c gauss.Cov, delta []float64, w *excessWork) (
 			square += c.Gamma[n] * e * e
 		}
 		return square, c.Fac.LogDet
+	case *gauss.Arrow:
+		return c.Excess(delta), c.LogDet
 	case *gauss.Full:
 		copy(w.a, delta)
 		dense.Trmv(blas.Trans, dense.LowerTriangle(c.S.L, d), dense.Vector(w.a))

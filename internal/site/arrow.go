@@ -112,7 +112,6 @@ func newArrow(l *LinearModel) (*arrow, error) {
 	a.sort()
 	a.setPatterns()
 	for _, f := range a.fac {
-		a.shape.Blocks = append(a.shape.Blocks, f.Block)
 		a.cur.L = append(a.cur.L, slices.Clone(f.L))
 	}
 	a.shape.SetPtr()
@@ -120,6 +119,24 @@ func newArrow(l *LinearModel) (*arrow, error) {
 	dense.ResizeAll(n, &a.in1, &a.in2, &a.out)
 	a.sigma.begin(a)
 	return a, nil
+}
+
+// again returns a base of l with the layout of a, for the same rows and groups.
+func (a *arrow) again(l *LinearModel) *arrow {
+	b := &arrow{lin: l, x: a.x, fac: a.fac, perm: a.perm, begin: a.begin, chunks: a.chunks, at: a.at,
+		in1: a.in1, in2: a.in2, out: a.out, inverse: a.inverse, rows: a.rows}
+	shape := *a.shape
+	shape.Prec = make([]float64, shape.Common)
+	for i, j := range shape.Border[:shape.Common] {
+		shape.Prec[i] = l.Prior.Prec[j]
+	}
+	b.shape = &shape
+	b.cur.ArrowShape, b.try.ArrowShape = b.shape, b.shape
+	for k := range b.fac {
+		b.cur.L = append(b.cur.L, slices.Clone(b.fac[k].L))
+	}
+	b.sigma.begin(b)
+	return b
 }
 
 // divide separates the common columns of the rows from the factors.
@@ -133,23 +150,14 @@ func (a *arrow) divide() error {
 			owner[j] = int32(i + 1)
 		}
 	}
-	s := &gauss.ArrowShape{Cols: cols}
-	for j, o := range owner {
-		if o == 0 {
-			place[j] = int32(len(s.Border))
-			s.Border = append(s.Border, j)
-			s.Prec = append(s.Prec, l.Prior.Prec[j])
-		}
-	}
-	s.Common = len(s.Border)
+	s := gauss.NewArrowShape(&l.Prior)
 	a.shape = s
 	d := s.Common
+	for k, j := range s.Border[:d] {
+		place[j] = int32(k)
+	}
 	for i := range a.fac[1:] {
-		f := &a.fac[i+1]
-		f.offset = len(s.Border)
-		for j := f.First; j < f.End(); j++ {
-			s.Border = append(s.Border, j)
-		}
+		a.fac[i+1].offset = s.Offset(i + 1)
 	}
 	if len(s.Border) > MostBorder {
 		return fmt.Errorf("the groups other than %s need %d columns that are solved together with "+

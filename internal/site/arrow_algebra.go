@@ -5,6 +5,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/mat"
 )
 
 // This file holds ArrowAlgebra, the Algebra of mixed models. NewStepper of a GLM with
@@ -25,11 +26,24 @@ const plainRows = 100000
 
 // NewArrowAlgebra returns the algebra of l at its prior.
 func NewArrowAlgebra(l *LinearModel, c term.Crew) (*ArrowAlgebra, error) {
-	a, err := newArrow(l)
-	if err != nil {
-		return nil, err
+	return NewArrowAlgebraIn(nil, l, c)
+}
+
+// NewArrowAlgebraIn is NewArrowAlgebra with the layout of old, which has the same rows and the same
+// groups and must not be used afterward. A nil old is allowed.
+func NewArrowAlgebraIn(old *ArrowAlgebra, l *LinearModel, c term.Crew) (*ArrowAlgebra, error) {
+	s := &ArrowAlgebra{}
+	var a *arrow
+	if old != nil {
+		a = old.mover.again(l)
+		s.takeMemory(&old.BaseAlgebra)
+	} else {
+		var err error
+		if a, err = newArrow(l); err != nil {
+			return nil, err
+		}
 	}
-	s := &ArrowAlgebra{mover: a}
+	s.mover = a
 	s.lazy = true
 	s.Batch.profile = a.profile
 	s.Batch.plain = l.X.Rows > plainRows
@@ -70,6 +84,41 @@ func (s *ArrowAlgebra) Blocks() []gauss.Block {
 		all[f.number] = b
 	}
 	return all
+}
+
+// L returns a copy of the present L of each factor, in the order of the base.
+func (s *ArrowAlgebra) L() [][]float64 { return gauss.CloneLists(s.mover.cur.L) }
+
+// SetL replaces them before the first step.
+func (s *ArrowAlgebra) SetL(l [][]float64) { s.mover.cur.L = gauss.CloneLists(l) }
+
+// Settle takes up to the given number of steps, until the estimated gap is at most slack nats, and
+// returns the gap. It proves nothing.
+func (s *ArrowAlgebra) Settle(slack float64, steps int) (gap float64, err error) {
+	if err := s.Refresh(); err != nil {
+		return 0, err
+	}
+	for range steps {
+		gap = math.Inf(1)
+		if s.Batched {
+			if gap = (*moveProof)(&s.BaseAlgebra).decrement(); gap <= slack && s.Learns() {
+				gain, ok := s.gain()
+				if gap += gain; !ok {
+					gap = math.Inf(1)
+				}
+			}
+		}
+		if gap <= slack {
+			break
+		}
+		if _, err := s.Ascend(); err != nil {
+			return gap, err
+		}
+		if s.Distance == 0 {
+			break
+		}
+	}
+	return gap, s.Workers.Halt.Err()
 }
 
 // Learns reports whether s learns the covariance of a block.
@@ -132,6 +181,14 @@ func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 // gain that a Hessian H predicts. Sites that follow L make the Hessian flatter, (1 − ρ)H, and the
 // distance to the best L longer by a factor of 1/(1 − ρ), so the gain is divided by 1 − ρ.
 func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
+	a, t := s.mover, s.sums()
+	from := a.logZ(t, nil)
+	to := a.maximize(t)
+	return max(0, to-from) / a.sigma.rate.of(a, t.L), !math.IsInf(from, -1)
+}
+
+// sums returns a state with the sums of the present sites and the present L.
+func (s *ArrowAlgebra) sums() *arrowState {
 	a, t := s.mover, &arrowState{}
 	t.ArrowShape = a.shape
 	t.L = gauss.CloneLists(a.cur.L)
@@ -140,7 +197,123 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 		b[i] = x + s.Cur.Gamma[i]*s.Cur.M[i]
 	}
 	a.sum(t, a.in(a.in1, s.Cur.Gamma), a.in(a.in2, b))
-	from := a.logZ(t, nil)
-	to := a.maximize(t)
-	return max(0, to-from) / a.sigma.rate.of(a, t.L), !math.IsInf(from, -1)
+	return t
 }
+
+// FactorSpread is the uncertainty of a learned covariance: standard deviations of log s_i and of
+// atanh ρ_ij, by the curvature of the ELBO plus log p(L). Elements of fixed parameters are 0.
+type FactorSpread struct {
+	LogSD []float64
+	Atanh []float64 // Q×Q, lower triangle, row by row
+}
+
+// Spread returns the uncertainty of the covariances, in the order of the blocks of the model. The
+// curvature is that of log Z + log p(L) at the present sites times 1 − ρ; see gain. Correlations
+// between parameters of different factors are left out.
+func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
+	a := s.mover
+	all := make([]FactorSpread, len(a.fac))
+	for _, f := range a.fac {
+		all[f.number] = FactorSpread{make([]float64, f.Q), make([]float64, f.Q*f.Q)}
+	}
+	if !a.sigma.learns() || !a.moved {
+		return all, nil
+	}
+	t := s.sums()
+	z := a.logZ(t, a.sigma.grad)
+	n := len(a.sigma.coords)
+	b := mat.NewSymDense(n, nil)
+	ones := make([]float64, n)
+	for i := range ones {
+		ones[i] = 1
+	}
+	if a.shape.Crossed() {
+		a.information(t, b)
+	} else if unit := a.sigma.units(a, t.L); a.hessian(t, unit, b) {
+		ones = unit
+	}
+	if err := s.Workers.Halt.Err(); err != nil || math.IsInf(z, -1) {
+		return all, err
+	}
+	rate := 1.0
+	if a.sigma.rate.x != nil {
+		to := &arrowState{Arrow: gauss.Arrow{ArrowShape: a.shape, Sums: t.Sums}}
+		to.L = gauss.CloneLists(t.L)
+		a.maximize(to)
+		rate = a.sigma.rate.of(a, to.L)
+	}
+	a.spreads(all, t.L, inverseOf(b, rate), ones)
+	return all, s.Workers.Halt.Err()
+}
+
+// inverseOf returns the inverse of the matrix b times rate. Directions of no curvature have none.
+func inverseOf(b *mat.SymDense, rate float64) *mat.SymDense {
+	n := b.SymmetricDim()
+	inv := mat.NewSymDense(n, nil)
+	var e mat.EigenSym
+	if !e.Factorize(b, true) {
+		return inv
+	}
+	var v mat.Dense
+	e.VectorsTo(&v)
+	for k, x := range e.Values(nil) {
+		if x *= rate; x > 0 {
+			inv.SymRankOne(inv, 1/x, v.ColView(k))
+		}
+	}
+	return inv
+}
+
+// spreads stores the standard deviations that follow from the covariance cov of the coordinates in
+// the given units, by differences.
+func (a *arrow) spreads(all []FactorSpread, l [][]float64, cov *mat.SymDense, unit []float64) {
+	const h = 1e-6
+	n := len(unit)
+	values := func(l [][]float64) (v []float64) { // log s and atanh ρ of all factors
+		for k := range a.fac {
+			b := a.fac[k].Block
+			b.L = l[k]
+			s, q := b.Covariance(), b.Q
+			for i := range q {
+				for j := range i {
+					r := s[i*q+j] / math.Sqrt(s[i*q+i]*s[j*q+j])
+					v = append(v, math.Atanh(max(-mostCorr, min(mostCorr, r))))
+				}
+				v = append(v, 0.5*math.Log(s[i*q+i]))
+			}
+		}
+		return v
+	}
+	at := values(l)
+	slopes := mat.NewDense(len(at), n, nil)
+	step := make([]float64, n)
+	for c := range n {
+		step[c] = h * unit[c]
+		up := gauss.CloneLists(l)
+		a.move1(up, l, step, 1)
+		step[c] = 0
+		for i, v := range values(up) {
+			if slope := (v - at[i]) / h; !math.IsNaN(slope) && !math.IsInf(slope, 0) {
+				slopes.Set(i, c, slope)
+			}
+		}
+	}
+	i := 0
+	for _, f := range a.fac {
+		x := &all[f.number]
+		sd := func() float64 {
+			row := slopes.RowView(i)
+			i++
+			return math.Sqrt(max(0, mat.Inner(row, cov, row)))
+		}
+		for j := range f.Q {
+			for k := range j {
+				x.Atanh[j*f.Q+k] = sd()
+			}
+			x.LogSD[j] = sd()
+		}
+	}
+}
+
+// mostCorr bounds correlations whose atanh is computed.
+const mostCorr = 1 - 1e-12

@@ -1,0 +1,407 @@
+package pgsvi
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/table"
+	"gonum.org/v1/gonum/mat"
+)
+
+// This file holds the results of a mixed model: the method Groups of a GLMPosterior, the table that
+// Summary prints, and their saved form.
+
+// groupInfo is a group with what its results need.
+type groupInfo struct {
+	Group
+	moment []float64 // mean of zzᵀ over the rows, Q×Q
+	// spread holds the uncertainty of Σ. It is nil if Σ was not learned with these rows.
+	spread *site.FactorSpread
+}
+
+// GroupSummary describes one grouping factor of a posterior.
+type GroupSummary struct {
+	Name   string
+	Levels int
+	// Effects has one element per effect of a level.
+	Effects []GroupEffect
+	// Corr has one element per pair of effects: 1 and 0, 2 and 0, 2 and 1, and so on.
+	Corr []GroupCorr
+	// Share is the share of the factor in the variance of the latent response (intraclass
+	// correlation). The variance of the effects is averaged over the rows. The total consists of
+	// all groups and of the residual: the variance of the noise for real responses, π²/3 for
+	// BernoulliLogit and Binomial, and 1 for BernoulliProbit (Nakagawa, Johnson and Schielzeth,
+	// 2017). Share is NaN for other likelihoods.
+	Share float64
+	// Mean and SD hold the posterior means and standard deviations of the effects, Levels×Q.
+	Mean, SD *mat.Dense
+}
+
+// GroupEffect is the standard deviation of one effect between levels, with a 95% interval. Lo and
+// Hi equal SD if it is fixed, and are NaN if the interval is unknown, as after Update.
+type GroupEffect struct {
+	Name       string
+	SD, Lo, Hi float64
+}
+
+// GroupCorr is the correlation of two effects between levels, with a 95% interval; see GroupEffect.
+// It is NaN if one of their standard deviations is 0.
+type GroupCorr struct {
+	A, B          string
+	Value, Lo, Hi float64
+}
+
+// Groups returns a new description of each of GLMOptions.Groups, or nil if there are none.
+//
+// The intervals are Laplace approximations: log SD and the inverse hyperbolic tangent of a
+// correlation are nearly Gaussian. If log SD has a standard deviation above 1, the data hardly
+// determine SD, and the interval is that of a Gaussian SD, cut off at 0. The curvature is that of
+// the ELBO plus the log prior of Σ, to first order in how the sites follow Σ.
+func (p *GLMPosterior) Groups() []GroupSummary {
+	if len(p.groups) == 0 {
+		return nil
+	}
+	sd := p.SD(nil)
+	all := make([]GroupSummary, len(p.groups))
+	variances, total := make([]float64, len(all)), latentNoise(p.lik)
+	for i := range p.groups {
+		r := &p.groups[i]
+		q := r.effects()
+		s := &all[i]
+		s.Name, s.Levels = r.Name, r.Levels
+		s.Mean = mat.NewDense(r.Levels, q, slices.Clone(p.mean[r.First:r.end()]))
+		s.SD = mat.NewDense(r.Levels, q, slices.Clone(sd[r.First:r.end()]))
+		block := p.blockOf(r)
+		cov := block.Covariance()
+		for j, m := range r.moment {
+			variances[i] += cov[j] * m
+		}
+		total += variances[i]
+		names := r.effectNames()
+		for j := range q {
+			own := math.Sqrt(cov[j*q+j])
+			lo, hi := r.interval(own, j)
+			s.Effects = append(s.Effects, GroupEffect{names[j], own, lo, hi})
+			for k := range j {
+				c := GroupCorr{A: names[j], B: names[k]}
+				c.Value = cov[j*q+k] / (own * math.Sqrt(cov[k*q+k]))
+				c.Lo, c.Hi = r.corrInterval(c.Value, j, k)
+				s.Corr = append(s.Corr, c)
+			}
+		}
+	}
+	for i := range all {
+		all[i].Share = variances[i] / total
+	}
+	return all
+}
+
+// blockOf returns the prior of the effects of r.
+func (p *GLMPosterior) blockOf(r *groupInfo) gauss.Block {
+	for _, b := range p.prior.Blocks() {
+		if b.First == r.First {
+			return b
+		}
+	}
+	q := r.effects()
+	return gauss.Block{First: r.First, Levels: r.Levels, Q: q, L: make([]float64, q*q)}
+}
+
+// normal95 is the quantile of a standard normal at 97.5%.
+const normal95 = 1.959963984540054
+
+// interval returns the 95% interval of the standard deviation sd of effect j.
+func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
+	switch {
+	case r.Fixed:
+		return sd, sd
+	case r.spread == nil:
+		return math.NaN(), math.NaN()
+	}
+	s := r.spread.LogSD[j]
+	if s > 1 {
+		return max(0, sd-normal95*sd*s), sd + normal95*sd*s
+	}
+	return sd * math.Exp(-normal95*s), sd * math.Exp(normal95*s)
+}
+
+// corrInterval returns the 95% interval of the correlation c of effects j and k.
+func (r *groupInfo) corrInterval(c float64, j, k int) (lo, hi float64) {
+	switch {
+	case r.Fixed || r.Independent:
+		return c, c
+	case r.spread == nil || math.IsNaN(c):
+		return math.NaN(), math.NaN()
+	}
+	s, at := r.spread.Atanh[j*r.effects()+k], math.Atanh(max(-1, min(1, c)))
+	if math.IsInf(at, 0) || math.IsInf(s, 0) || math.IsNaN(s) {
+		return -1, 1
+	}
+	return math.Tanh(at - normal95*s), math.Tanh(at + normal95*s)
+}
+
+// latentNoise returns the variance of the latent response about its linear predictor; see
+// GroupSummary.Share.
+func latentNoise(lik Likelihood) float64 {
+	switch l := lik.(type) {
+	case BernoulliLogit, Binomial:
+		return math.Pi * math.Pi / 3
+	case BernoulliProbit:
+		return 1
+	case GaussianNoise:
+		return positiveOr(l.Var, 1)
+	case Laplace:
+		b := positiveOr(l.Scale, 1)
+		return 2 * b * b
+	case StudentT:
+		df, scale := positiveOr(l.DF, 4), positiveOr(l.Scale, 1)
+		if df > 2 {
+			return scale * scale * df / (df - 2)
+		}
+	}
+	return math.NaN()
+}
+
+// setGroupSpread sets the uncertainty of the covariances of the groups at the state st.
+func (p *GLMPosterior) setGroupSpread(st State) error {
+	s, ok := st.(*siteStepper)
+	if !ok || len(p.groups) == 0 {
+		return nil
+	}
+	a, ok := s.alg.(*site.ArrowAlgebra)
+	if !ok {
+		return nil
+	}
+	all, err := a.Spread()
+	if err != nil {
+		return err
+	}
+	p.groups = slices.Clone(p.groups)
+	for i := range p.groups {
+		if p.groups[i].spread = nil; a.Learns() && !p.groups[i].Fixed {
+			p.groups[i].spread = &all[i]
+		}
+	}
+	return nil
+}
+
+// updatedGroups returns the groups of p for a posterior with other rows, which do not change Σ.
+func (p *GLMPosterior) updatedGroups() []groupInfo {
+	groups := slices.Clone(p.groups)
+	for i := range groups {
+		groups[i].spread = nil
+	}
+	return groups
+}
+
+// linearAt returns the linear model of g for checks of q. If q has learned covariances of groups,
+// the prior is the prior of q.
+func (g *GLM) linearAt(q *GLMPosterior) *site.LinearModel {
+	if _, ok := q.cov.(*gauss.Arrow); !ok {
+		return &g.lin
+	}
+	l := g.lin
+	l.Prior = *q.prior
+	return &l
+}
+
+// savedGroup is the saved form of a groupInfo.
+type savedGroup struct {
+	Name        string             `json:"name"`
+	First       int                `json:"first"`
+	Levels      int                `json:"levels"`
+	Effects     []string           `json:"effects,omitempty"`
+	Fixed       bool               `json:"fixed,omitempty"`
+	Independent bool               `json:"independent,omitempty"`
+	Moment      save.List[float64] `json:"moment"`
+	LogSD       save.List[float64] `json:"logSD,omitempty"`
+	Atanh       save.List[float64] `json:"atanh,omitempty"`
+}
+
+// savedArrow is the JSON form of a gauss.Arrow: XᵀΓX, from which the covariance follows.
+type savedArrow struct {
+	A   save.List[float64] `json:"border"` // lower triangle
+	B   save.List[float64] `json:"levelBorder"`
+	D   save.List[float64] `json:"levels"`
+	Pat save.List[int32]   `json:"pattern,omitempty"` // lists of the levels, one after the other
+	Len save.List[int]     `json:"lengths,omitempty"` // of these lists
+}
+
+// saveGroups returns the saved form of the groups of p.
+func (p *GLMPosterior) saveGroups() (all []savedGroup) {
+	for i := range p.groups {
+		r := &p.groups[i]
+		s := savedGroup{Name: r.Name, First: r.First, Levels: r.Levels, Effects: r.Effects,
+			Fixed: r.Fixed, Independent: r.Independent, Moment: r.moment}
+		if r.spread != nil {
+			s.LogSD, s.Atanh = r.spread.LogSD, r.spread.Atanh
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// loadGroups sets the groups of p, whose prior must be loaded.
+func (p *GLMPosterior) loadGroups(all []savedGroup) error {
+	blocks := p.prior.Blocks()
+	if len(all) != len(blocks) {
+		return fmt.Errorf("%d groups do not fit %d blocks of the prior: %w", len(all), len(blocks),
+			ErrShape)
+	}
+	for i, s := range all {
+		r := groupInfo{Group: Group{Name: s.Name, First: s.First, Levels: s.Levels,
+			Effects: s.Effects, Fixed: s.Fixed, Independent: s.Independent}, moment: s.Moment}
+		q := r.effects()
+		b := &blocks[i]
+		if q != b.Q || s.First != b.First || s.Levels != b.Levels || len(s.Moment) != q*q ||
+			len(s.LogSD) > 0 && (len(s.LogSD) != q || len(s.Atanh) != q*q) {
+			return fmt.Errorf("group %s does not fit its block of the prior: %w", s.Name, ErrShape)
+		}
+		if len(s.LogSD) > 0 {
+			r.spread = &site.FactorSpread{LogSD: s.LogSD, Atanh: s.Atanh}
+		}
+		p.groups = append(p.groups, r)
+		p.opt.Groups = append(p.opt.Groups, r.Group)
+	}
+	return nil
+}
+
+// saveArrow returns the saved form of c.
+func saveArrow(c *gauss.Arrow) *savedArrow {
+	s := &savedArrow{B: c.Sums.B, D: c.Sums.D}
+	m := len(c.Border)
+	for i := range m {
+		s.A = append(s.A, c.Sums.A[i*m:i*m+i+1]...)
+	}
+	if c.Crossed() {
+		for _, pat := range c.Pat {
+			s.Pat, s.Len = append(s.Pat, pat...), append(s.Len, len(pat))
+		}
+	}
+	return s
+}
+
+// load returns the covariance under the given prior.
+func (s *savedArrow) load(prior *gauss.Prior) (gauss.Cov, error) {
+	blocks := prior.Blocks()
+	if len(blocks) == 0 {
+		return nil, fmt.Errorf("the covariance of groups without groups: %w", ErrShape)
+	}
+	shape := gauss.NewArrowShape(prior)
+	f := &shape.Blocks[0]
+	bad := fmt.Errorf("%d levels of the largest group do not fit the covariance: %w", f.Levels,
+		ErrShape)
+	shape.Pat = make([][]int32, f.Levels)
+	if shape.Crossed() {
+		if len(s.Len) != f.Levels {
+			return nil, bad
+		}
+		pat := []int32(s.Pat)
+		for g, n := range s.Len {
+			if n < 0 || n > len(pat) {
+				return nil, bad
+			}
+			shape.Pat[g], pat = pat[:n], pat[n:]
+			for k, j := range shape.Pat[g] {
+				if int(j) < shape.Common || int(j) >= len(shape.Border) ||
+					k > 0 && j <= shape.Pat[g][k-1] {
+					return nil, bad
+				}
+			}
+		}
+		if len(pat) > 0 {
+			return nil, bad
+		}
+	}
+	shape.SetPtr()
+	m := len(shape.Border)
+	if len(s.A) != m*(m+1)/2 || len(s.B) != shape.Ptr[f.Levels] || len(s.D) != f.Levels*f.Q*f.Q {
+		return nil, bad
+	}
+	c := &gauss.Arrow{ArrowShape: shape}
+	c.Sums = gauss.Sums{A: make([]float64, m*m), B: s.B, D: s.D}
+	for i := range m {
+		copy(c.Sums.A[i*m:], s.A[i*(i+1)/2:(i+1)*(i+2)/2])
+	}
+	for _, b := range shape.Blocks {
+		c.L = append(c.L, b.L)
+	}
+	if !c.Factor(nil) {
+		return nil, fmt.Errorf("the covariance of the groups: %w", ErrNotPosDef)
+	}
+	return c, nil
+}
+
+// groupTable returns the lines of the table of groups.
+func groupTable(groups []GroupSummary) string {
+	lines := [][]string{{"groups", "effect", "sd", "2.5%", "97.5%", "share", "corr", ""}}
+	edge := false
+	for _, g := range groups {
+		at := 0
+		for j, e := range g.Effects {
+			line := []string{"", e.Name}
+			if j == 0 {
+				line[0] = fmt.Sprintf("%s (%d)", g.Name, g.Levels)
+			}
+			for _, v := range []float64{e.SD, e.Lo, e.Hi} {
+				line = append(line, number3(v))
+			}
+			share := ""
+			if j == 0 && !math.IsNaN(g.Share) {
+				share = fmt.Sprintf("%.1f%%", 100*g.Share)
+			}
+			edge = edge || e.SD < edgeSD*e.Hi
+			var corr []string
+			for range j {
+				c := g.Corr[at]
+				at++
+				edge = edge || math.Abs(c.Value) > edgeCorr
+				corr = append(corr, corrText(c))
+			}
+			lines = append(lines, append(line, share, strings.Join(corr, ", "), ""))
+		}
+	}
+	table.Align(lines)
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString(strings.TrimRight(strings.Join(line, "  "), " ") + "\n")
+	}
+	if edge {
+		b.WriteString("a standard deviation near 0 or a correlation near ±1 is at its edge: the " +
+			"data do not need it\n")
+	}
+	return b.String()
+}
+
+// Parameters beyond these limits are at their edge.
+const (
+	edgeSD   = 1e-2 // standard deviation relative to the upper end of its interval
+	edgeCorr = 0.99
+)
+
+// corrText returns a correlation with its interval.
+func corrText(c GroupCorr) string {
+	if math.IsNaN(c.Value) {
+		return "-"
+	}
+	if math.IsNaN(c.Lo) || c.Lo == c.Hi {
+		return fmt.Sprintf("%.2f", c.Value)
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", c.Value, c.Lo, c.Hi)
+}
+
+// number3 formats v with three significant digits. NaN is empty.
+func number3(v float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	if math.Abs(v) < 5e-7 {
+		return "0"
+	}
+	return fmt.Sprintf("%#.3g", v)
+}
