@@ -144,6 +144,9 @@ type Arrow struct {
 // arrowLevels is the number of levels that a goroutine eliminates at a time.
 const arrowLevels = 512
 
+// mostDet is the size of a product of determinants at which its logarithm is taken.
+const mostDet = 1e100
+
 // MostEffects is the largest number of effects per level.
 const MostEffects = 8
 
@@ -157,9 +160,14 @@ func (c *Arrow) Factor(h *parallel.Halt) bool {
 	copy(c.Chol, c.Sums.A)
 	parts := make([]float64, (f.Levels+arrowLevels-1)/arrowLevels)
 	parallel.For(f.Levels, arrowLevels, h.Workers(), func(_, lo, hi int) {
+		det := 1.0
 		for g := lo; g < hi; g++ {
-			parts[lo/arrowLevels] += c.eliminate(g)
+			if det *= c.eliminate(g); !(det < mostDet && det > 1/mostDet) {
+				parts[lo/arrowLevels] += math.Log(det)
+				det = 1
+			}
 		}
+		parts[lo/arrowLevels] += math.Log(det)
 	})
 	c.LogDet = floats.Sum(parts)
 	if math.IsNaN(c.LogDet) || math.IsInf(c.LogDet, 0) {
@@ -184,8 +192,8 @@ func (c *Arrow) Factor(h *parallel.Halt) bool {
 	return !math.IsNaN(c.LogDet)
 }
 
-// eliminate computes K_g, R_g and E_g. It returns log|M_g|, or NaN if M_g is not positive definite.
-func (c *Arrow) eliminate(g int) (logDet float64) {
+// eliminate computes K_g, R_g and E_g. It returns |M_g|, or NaN if M_g is not positive definite.
+func (c *Arrow) eliminate(g int) (det float64) {
 	f, l := &c.Blocks[0], c.L[0]
 	q := f.Q
 	d, k, r := c.Sums.D[g*q*q:(g+1)*q*q], c.K[g*q*q:(g+1)*q*q], c.R[g*q*q:(g+1)*q*q]
@@ -196,7 +204,7 @@ func (c *Arrow) eliminate(g int) (logDet float64) {
 		}
 		k[0] = l[0] / x
 		r[0] = l[0] * k[0]
-		logDet = math.Log(x)
+		det = x
 	} else {
 		var dl, mg [MostEffects * MostEffects]float64
 		SmallMul(dl[:], d, l, q)
@@ -204,10 +212,9 @@ func (c *Arrow) eliminate(g int) (logDet float64) {
 		for j := range q {
 			mg[j*q+j]++
 		}
-		if !dense.Cholesky(mg[:q*q], q) {
-			return math.NaN()
+		if det = smallCholesky(mg[:q*q], q); math.IsNaN(det) {
+			return det
 		}
-		logDet = dense.LogDet(mg[:q*q], q)
 		var col [MostEffects]float64
 		for j := range q { // column j of Lᵀ
 			clear(col[:])
@@ -227,7 +234,7 @@ func (c *Arrow) eliminate(g int) (logDet float64) {
 			AddTimes(e[i*width:(i+1)*width], r[i*q+j], b[j*width:(j+1)*width])
 		}
 	}
-	return logDet
+	return det
 }
 
 // complement subtracts Σ B_gᵀE_g from Chol.
@@ -443,6 +450,30 @@ func smallMulT(dst, x, y []float64, q int) {
 			dst[i*q+j] = s
 		}
 	}
+}
+
+// smallCholesky replaces the lower triangle of the q×q matrix a by its Cholesky factor. It returns
+// the determinant of a, or NaN if a is not positive definite.
+func smallCholesky(a []float64, q int) (det float64) {
+	det = 1
+	for i := range q {
+		for j := range i + 1 {
+			s := a[i*q+j]
+			for k := range j {
+				s -= a[i*q+k] * a[j*q+k]
+			}
+			if i != j {
+				a[i*q+j] = s / a[j*q+j]
+				continue
+			}
+			if !(s > 0) {
+				return math.NaN()
+			}
+			det *= s
+			a[i*q+i] = math.Sqrt(s)
+		}
+	}
+	return det
 }
 
 // smallSolve replaces b by (LLᵀ)⁻¹b, for a Cholesky factor l.

@@ -27,7 +27,7 @@ type Groups struct {
 	workers term.Crew
 	units   float64
 
-	l, found [][]float64 // L of the blocks at the last θ that was kept, and at the last one
+	l, found, best [][]float64 // L of the factors: last kept, last found, and at the best θ
 
 	last     *site.ArrowAlgebra // the next fit takes its layout
 	evidence *site.Evidence     // for Gaussian noise
@@ -59,23 +59,35 @@ func (l *Groups) Work() float64 { return l.units }
 func (l *Groups) Keep(best bool) {
 	l.memory.Keep(best)
 	l.l = gauss.CloneLists(l.found)
+	if best {
+		l.best = l.l
+	}
+}
+
+// Begin implements Sited.
+func (l *Groups) Begin(alg site.Algebra) {
+	l.memory.Begin(alg)
+	if a, ok := alg.(*site.ArrowAlgebra); ok && l.best != nil {
+		a.SetL(l.best)
+	}
 }
 
 // State implements Model.
 func (l *Groups) State(c *save.Coder, n int) {
 	l.memory.state(c, n, l.prior.base.X.Rows)
 	c.Float(&l.units)
-	known := l.l != nil
-	c.Bool(&known)
-	if !known {
-		return
-	}
 	blocks := gauss.NewArrowShape(&l.prior.base.Prior).Blocks
-	if c.Reading() {
-		l.l = make([][]float64, len(blocks))
-	}
-	for i, b := range blocks {
-		c.Floats(len(b.L), &l.l[i])
+	for _, list := range []*[][]float64{&l.l, &l.best} {
+		known := *list != nil
+		if c.Bool(&known); !known {
+			continue
+		}
+		if c.Reading() {
+			*list = make([][]float64, len(blocks))
+		}
+		for i, b := range blocks {
+			c.Floats(len(b.L), &(*list)[i])
+		}
 	}
 }
 
