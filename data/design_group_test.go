@@ -504,8 +504,15 @@ func TestGroupSlopes(t *testing.T) {
 		for _, c := range append(s.Groups, s.Residual) {
 			name := strings.NewReplacer("(1 + x || g)", "g", "(1 + x | g)", "g", "(1 | g)",
 				"g (Intercept)", "(1 | h)", "h (Intercept)", "residual", "Residual NA").Replace(c.Name)
-			if !(math.Abs(c.SD-want.SD[name]) <= 4e-3*want.SD[name]) || c.Lo > c.SD || c.SD > c.Hi {
+			if !(math.Abs(c.SD-want.SD[name]) <= 1e-3*want.SD[name]) {
 				t.Errorf("%s: sd of %s is %+v, want %v", want.Formula, name, c, want.SD[name])
+			}
+			if param := strings.NewReplacer("g (Intercept)", "sd[g]", "g x", "sd[g:x]",
+				"h (Intercept)", "sd[h]", "Residual NA", "").Replace(name); c.Param != param {
+				t.Errorf("%s: parameter %q of %s, want %q", want.Formula, c.Param, name, param)
+			}
+			if !(c.Lo < c.SD && c.SD < c.Hi) {
+				t.Errorf("%s: interval %v to %v of %s", want.Formula, c.Lo, c.Hi, name)
 			}
 			delete(want.SD, name)
 			for _, r := range c.Corr {

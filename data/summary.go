@@ -50,8 +50,11 @@ type Coefficient struct {
 // A Component is a learned standard deviation: of the effects of a grouping factor, of the shape of
 // a smooth curve, or of the residuals.
 type Component struct {
-	// Name is the term of the formula.
+	// Name is the term of the formula, followed by the effect if a group has several effects.
 	Name string
+	// Param is the name of the standard deviation of an effect of a group, such as sd[g] for an
+	// intercept and sd[g:x] for a slope.
+	Param string
 	// SD is the standard deviation, and Lo and Hi are the ends of its 95% interval. They equal SD
 	// if it was not learned, and are NaN if the interval is not known. As in lme4,
 	// the standard deviation of a slope is per unit of its column, and an intercept is the effect
@@ -355,10 +358,17 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		}
 	}
 	if m.design.correlated() != "" {
+		groups, i := post.Groups(), 0
 		for _, t := range m.design.Terms {
-			if t.Kind == groupTerm {
-				s.Groups = append(s.Groups, t.components(post)...)
+			if t.Kind != groupTerm {
+				continue
 			}
+			var own pgsvi.GroupSummary // without intervals if the posterior has other groups
+			if i < len(groups) && groups[i].Name == t.by() && len(groups[i].Effects) == t.q {
+				own = groups[i]
+			}
+			s.Groups = append(s.Groups, t.components(post, &own)...)
+			i++
 		}
 	}
 	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
@@ -386,7 +396,7 @@ func (d *design) describe(c *Component) bool {
 		if q < 0 {
 			continue
 		}
-		c.Name, c.Levels = t.component(effects, q), len(t.Levels)
+		c.Name, c.Param, c.Levels = t.component(effects, q), "sd["+c.Name+"]", len(t.Levels)
 		unit := t.units()[q][q]
 		c.SD, c.Lo, c.Hi = unit*c.SD, unit*c.Lo, unit*c.Hi
 		return true
@@ -403,8 +413,8 @@ func (t *term) component(effects []string, q int) string {
 }
 
 // components returns the components of a group of GLMOptions.Groups. The covariance of its effects
-// is the covariance of the effects of the empty level.
-func (t *term) components(post *pgsvi.GLMPosterior) (all []Component) {
+// is the covariance of the effects of the empty level. The intervals are those of own.
+func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (all []Component) {
 	g := make([]float64, post.Dim())
 	empty := g[t.at+t.n-t.q : t.at+t.n]
 	// sd returns the standard deviation of the effects a/scaleA + b/scaleB of the empty level.
@@ -420,7 +430,9 @@ func (t *term) components(post *pgsvi.GLMPosterior) (all []Component) {
 	units, effects, none := t.units(), t.effects(), make([]float64, t.q)
 	for e, row := range units {
 		c := Component{Name: t.component(effects, e), Levels: len(t.Levels),
-			SD: sd(row, 1, none, 1), Lo: math.NaN(), Hi: math.NaN()}
+			Param: "sd[" + t.effectBlock(effects[e]) + "]", SD: sd(row, 1, none, 1)}
+		spread := spreadIn(row, own)
+		c.Lo, c.Hi = c.SD*math.Exp(-normal975*spread), c.SD*math.Exp(normal975*spread)
 		for k, before := range units[:e] {
 			if t.Independent {
 				break
@@ -431,6 +443,49 @@ func (t *term) components(post *pgsvi.GLMPosterior) (all []Component) {
 		all = append(all, c)
 	}
 	return all
+}
+
+// spreadIn returns the standard deviation of log s, where s is the standard deviation of the
+// combination Σ_j a_j u_j of the effects of a group. With the standard deviations s_j and the
+// correlations r_jk, s² = Σ_jk a_j a_k r_jk s_j s_k. The delta method takes log s_j and atanh r_jk
+// as independent. The result is NaN if the intervals of the group are not known.
+func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
+	if len(group.Effects) != len(a) {
+		return math.NaN()
+	}
+	halfWidth := func(lo, hi float64) float64 { return (hi - lo) / (2 * normal975) }
+	total, squares := 0., 0. // s², and the variance of s²
+	slope := make([]float64, len(a))
+	at := 0
+	for j, e := range group.Effects {
+		slope[j] += 2 * a[j] * a[j] * e.SD * e.SD
+		total += a[j] * a[j] * e.SD * e.SD
+		for k := range j {
+			r := group.Corr[at]
+			at++
+			product := 2 * a[j] * a[k] * e.SD * group.Effects[k].SD
+			if product == 0 {
+				continue
+			}
+			total += product * r.Value
+			slope[j] += product * r.Value
+			slope[k] += product * r.Value
+			if r.Lo < r.Hi {
+				d := product * (1 - r.Value*r.Value) * halfWidth(math.Atanh(r.Lo), math.Atanh(r.Hi))
+				squares += d * d
+			}
+		}
+	}
+	for j, e := range group.Effects {
+		if slope[j] != 0 {
+			d := slope[j] * halfWidth(math.Log(e.Lo), math.Log(e.Hi))
+			squares += d * d
+		}
+	}
+	if spread := math.Sqrt(squares) / (2 * total); !math.IsInf(spread, 0) {
+		return spread
+	}
+	return math.NaN()
 }
 
 // String returns a line about the model and the tables of coefficients, curves and variance

@@ -288,6 +288,48 @@ func report(m *data.Model, res *pgsvi.Result) string {
 		res.GapBound)
 }
 
+// paramsText returns the learned hyperparameters, with a space before each. The standard deviations
+// of groups are in units of the table.
+func paramsText(m *data.Model, post data.Posterior, learned *pgsvi.Learned) string {
+	var groups []data.Component
+	if glm, ok := post.(*pgsvi.GLMPosterior); ok {
+		groups = m.Summary(glm).Groups
+	}
+	text, shown := "", map[string]bool{}
+	show := func(name string, value float64) {
+		shown[name] = true
+		text += fmt.Sprintf(" %s=%.9g", name, value)
+	}
+	for _, q := range learned.Params {
+		if q.Fixed {
+			continue
+		}
+		name, value := m.ParamName(q.Name), q.Value
+		for _, c := range groups {
+			if c.Param == name {
+				value = c.SD
+			}
+		}
+		show(name, value)
+	}
+	for i, c := range groups {
+		if !shown[c.Param] && (c.Lo != c.SD || c.Corr != nil) {
+			show(c.Param, c.SD)
+		}
+		name := func(c data.Component) string {
+			return strings.TrimSuffix(strings.TrimPrefix(c.Param, "sd["), "]")
+		}
+		for k, r := range c.Corr {
+			pair, other := name(c), name(groups[i-len(c.Corr)+k])
+			if !strings.HasPrefix(pair, other+":") { // the other effect is a slope
+				pair += "," + other
+			}
+			show("corr["+pair+"]", r)
+		}
+	}
+	return text
+}
+
 // finish saves the model and prints warnings, the scores of the rows held out, and the line that
 // ends a fit.
 func finish(c *command, m *data.Model, held *data.Table, post data.Posterior, out, line string,
@@ -300,12 +342,7 @@ func finish(c *command, m *data.Model, held *data.Table, post data.Posterior, ou
 		learned = &pgsvi.Learned{Evaluations: 1}
 	}
 	line += fmt.Sprintf(" evaluations=%d", learned.Evaluations)
-	sds := ""
-	for _, q := range learned.Params {
-		if !q.Fixed {
-			sds += fmt.Sprintf(" %s=%.9g", m.ParamName(q.Name), q.Value)
-		}
-	}
+	sds := paramsText(m, post, learned)
 	warnings := slices.Concat(learned.Warnings, res.Warnings)
 	for i, w := range warnings {
 		if slices.Index(warnings, w) == i {
