@@ -265,10 +265,36 @@ func (g *GLM) setGroups() error {
 		g.lin.Factors = append(g.lin.Factors, f)
 	}
 	g.lin.Prior = p
-	switch likOf(g.lin.Terms).(type) {
-	case Poisson, NegativeBinomial:
-		g.lin.Near = func(y float64) (eta, gamma float64) {
-			return math.Log(y + 0.5), max(y, leastCount)
+	g.lin.Near = nearResponse(likOf(g.lin.Terms), unit)
+	return nil
+}
+
+// nearResponse returns where the fit of a mixed model starts for a response: the linear predictor
+// at which the response is typical, and about the precision there. A start at the prior would learn
+// Σ from expectations that overflow. It returns nil if the prior is a good start. The argument is the
+// scale of the responses.
+func nearResponse(lik Likelihood, unit float64) func(y float64) (eta, gamma float64) {
+	f := factsOf(lik)
+	exposure := 1.0
+	if p, ok := lik.(Poisson); ok {
+		exposure = positiveOr(p.Exposure, 1)
+	}
+	switch {
+	case f.Support == RealLine:
+		if _, ok := lik.(GaussianNoise); ok {
+			return nil // the sites are known
+		}
+		return func(y float64) (eta, gamma float64) { return y, 1 / (unit * unit) }
+	case f.Support == Counts && f.Most == 0:
+		return func(y float64) (eta, gamma float64) {
+			return math.Log((y + 0.5) / exposure), max(y, leastCount)
+		}
+	case f.Support == Positive || f.Support == NonNegative:
+		return func(y float64) (eta, gamma float64) {
+			if y == 0 {
+				return 0, leastCount
+			}
+			return math.Log(math.Abs(y)), 1 // durations that are not over are negative
 		}
 	}
 	return nil

@@ -214,6 +214,46 @@ func TestGroupsBoundary(t *testing.T) {
 	}
 }
 
+// TestGroupsLikelihoods learns covariances under every likelihood.
+func TestGroupsLikelihoods(t *testing.T) {
+	for name, o := range map[string]mixedOptions{
+		"intercepts": {rows: 600, common: 2, levels: []int{41}, sd: [][]float64{{0.9}}},
+		"slopes": {rows: 900, common: 3, levels: []int{45}, sd: [][]float64{{0.7, 0.4}},
+			rho: -0.5},
+		"crossed": {rows: 900, common: 3, levels: []int{40, 17}, sd: [][]float64{{0.5, 0.3},
+			{0.6, 0.2}}, rho: 0.4},
+		"zero": {rows: 900, common: 3, levels: []int{40, 17}, sd: [][]float64{{0, 0}, {0}}},
+	} {
+		if testing.Short() && (name == "crossed" || name == "intercepts") {
+			continue
+		}
+		for _, lik := range mixedLikelihoods() {
+			most := 8
+			if _, kink := lik.(Laplace); kink {
+				most = 9
+			}
+			for _, noPrior := range []bool{false, true} {
+				c := newMixedCase(t, lik, o, 9)
+				for i := range c.groups {
+					r := &c.groups[i]
+					r.Fixed, r.SD, r.Corr, r.NoPrior = false, nil, nil, noPrior
+				}
+				g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, res, err := g.Fit(context.Background(), nil)
+				if err != nil {
+					t.Errorf("%s, %T: %v", name, lik, err)
+				} else if res.K > most || res.Status != Converged {
+					t.Errorf("%s, %T, without priors %t: %d evaluations, gap %.1e, %v, sds %.3v", name,
+						lik, noPrior, res.K, res.Gap, res.Status, sds(p, c.groups))
+				}
+			}
+		}
+	}
+}
+
 // sds returns the learned standard deviations.
 func sds(p *GLMPosterior, groups []Group) (all []float64) {
 	prior := p.PriorSD(nil)
@@ -262,7 +302,7 @@ func TestGroupsLearn(t *testing.T) {
 		"poisson": Poisson{}} {
 		for crossed, o := range map[bool]mixedOptions{
 			false: {rows: 1500, common: 2, levels: []int{81}, sd: [][]float64{{0.8}}},
-			true: {rows: 1500, common: 2, levels: []int{61, 21}, sd: [][]float64{{0.6}, {0.5}}},
+			true:  {rows: 1500, common: 2, levels: []int{61, 21}, sd: [][]float64{{0.6}, {0.5}}},
 		} {
 			c := newMixedCase(t, lik, o, 6)
 			_, cols := c.x.Dims()

@@ -78,7 +78,8 @@ func (a *groupAnswer) matrix() *groupMatrix {
 
 // matrix returns the columns of the groups of a model in units of the features. It also returns the
 // matrix from features in units of the table, which R has, for the effects of each column.
-func groupMatrixOf(t *testing.T, m *Model) (z *groupMatrix, units map[[3]string]map[string]float64) {
+func groupMatrixOf(t *testing.T, m *Model) (z *groupMatrix,
+	units map[[3]string]map[string]float64) {
 	z, units = newGroupMatrix(), map[[3]string]map[string]float64{}
 	for _, g := range m.design.groups() {
 		name, parts := g.name, strings.Split(g.name, "/")
@@ -226,8 +227,8 @@ func TestGroupMistakes(t *testing.T) {
 	t.Parallel()
 	table := tableOf(t, visits(120, 12))
 	for _, c := range []struct{ formula, want string }{
-		{"y ~ (age | subject)", "pgsvi: orders.csv: (1 + age | subject): age does not vary within " +
-			"any level of subject, so it has no slope there"},
+		{"y ~ (age | subject)", "pgsvi: orders.csv: (1 + age | subject): age does not vary " +
+			"within any level of subject, so it has no slope there"},
 		{"y ~ (0 + age | subject)", "age does not vary within any level of subject"},
 		{"y ~ (day + arm | subject)", "arm does not vary within any level of subject"},
 		{"y ~ (0 + arm:age | subject)", "arm:age does not vary within any level of subject"},
@@ -265,7 +266,8 @@ func TestGroupMistakes(t *testing.T) {
 		"y ~ (1 | reading)": true, "y ~ (1 | subject)": false, "y ~ (1 | day)": false,
 	} {
 		m := mustModel(t, table, text)
-		if got := strings.Contains(m.String(), "all of them numbers; if they measure"); got != doubt {
+		got := strings.Contains(m.String(), "all of them numbers; if they measure")
+		if got != doubt {
 			t.Errorf("%s: doubt %t, want %t\n%v", text, got, doubt, m)
 		}
 	}
@@ -379,8 +381,8 @@ func TestGroupRows(t *testing.T) {
 	}
 }
 
-// TestGroupLevels checks the levels of combinations: columns are sorted one after the other, by value
-// if they are numbers, and parts that contain the sign between parts are quoted.
+// TestGroupLevels checks the levels of combinations: columns are sorted one after the other, by
+// value if they are numbers, and parts that contain the sign between parts are quoted.
 func TestGroupLevels(t *testing.T) {
 	t.Parallel()
 	table := tableOf(t, "y,a,b\n1,p/q,r\n2,p,q/r\n3,p,10\n2,p,9\n1,b:c,9\n3,p,q/r\n5,p/q,r\n")
@@ -503,7 +505,8 @@ func TestGroupSlopes(t *testing.T) {
 		s := m.Summary(post)
 		for _, c := range append(s.Groups, s.Residual) {
 			name := strings.NewReplacer("(1 + x || g)", "g", "(1 + x | g)", "g", "(1 | g)",
-				"g (Intercept)", "(1 | h)", "h (Intercept)", "residual", "Residual NA").Replace(c.Name)
+				"g (Intercept)", "(1 | h)", "h (Intercept)", "residual",
+				"Residual NA").Replace(c.Name)
 			if !(math.Abs(c.SD-want.SD[name]) <= 1e-3*want.SD[name]) {
 				t.Errorf("%s: sd of %s is %+v, want %v", want.Formula, name, c, want.SD[name])
 			}
@@ -550,5 +553,61 @@ func readAnswers(t *testing.T, name string, to any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(groupTable(t, name)), to); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSpreadIn compares the spread of the logarithm of a standard deviation with differences.
+func TestSpreadIn(t *testing.T) {
+	t.Parallel()
+	a := []float64{1, -0.5, 2}
+	// theta holds the logarithms of the standard deviations and atanh of the correlations.
+	theta := []float64{math.Log(2), math.Log(3), math.Log(0.5), 0.4, -0.3, 0.2}
+	spread := []float64{0.1, 0.2, 0.3, 0.15, 0.25, 0.05}
+	logSD := func(theta []float64) float64 {
+		sum, at := 0., 3
+		for j := range a {
+			sum += math.Pow(a[j]*math.Exp(theta[j]), 2)
+			for k := range j {
+				sum += 2 * a[j] * a[k] * math.Exp(theta[j]+theta[k]) * math.Tanh(theta[at])
+				at++
+			}
+		}
+		return math.Log(sum) / 2
+	}
+	var g pgsvi.GroupSummary
+	var want float64
+	for i, s := range spread {
+		lo, hi := theta[i]-normal975*s, theta[i]+normal975*s
+		if i < len(a) {
+			g.Effects = append(g.Effects,
+				pgsvi.GroupEffect{SD: math.Exp(theta[i]), Lo: math.Exp(lo), Hi: math.Exp(hi)})
+		} else {
+			g.Corr = append(g.Corr,
+				pgsvi.GroupCorr{Value: math.Tanh(theta[i]), Lo: math.Tanh(lo), Hi: math.Tanh(hi)})
+		}
+		const h = 1e-5
+		above, below := slices.Clone(theta), slices.Clone(theta)
+		above[i] += h
+		below[i] -= h
+		want += math.Pow(s*(logSD(above)-logSD(below))/(2*h), 2)
+	}
+	if got := spreadIn(a, &g); !(math.Abs(got-math.Sqrt(want)) <= 1e-8) {
+		t.Errorf("spread %v, want %v", got, math.Sqrt(want))
+	}
+	ratio := math.Exp(normal975 * math.Sqrt(want))
+	lo, hi := intervalIn(a, &g, 10)
+	if !(math.Abs(lo*ratio-10) <= 1e-6) || !(math.Abs(hi/ratio-10) <= 1e-6) {
+		t.Errorf("interval %v to %v, want 10 times or divided by %v", lo, hi, ratio)
+	}
+	if lo, hi := intervalIn(a[:2], &g, 1); !math.IsNaN(lo) || !math.IsNaN(hi) {
+		t.Errorf("interval %v to %v of another group", lo, hi)
+	}
+	g.Effects[1].Lo = 0
+	if lo, hi := intervalIn(a, &g, 1); !math.IsNaN(lo) || !math.IsNaN(hi) {
+		t.Errorf("interval %v to %v of effects of which one may be 0", lo, hi)
+	}
+	g.Corr[0].Value = math.NaN()
+	if lo, hi := intervalIn([]float64{0, -2, 0}, &g, 6); lo != 0 || hi != 2*g.Effects[1].Hi {
+		t.Errorf("interval %v to %v of one effect with %+v", lo, hi, g.Effects[1])
 	}
 }

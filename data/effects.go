@@ -54,8 +54,8 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 	return e, nil
 }
 
-// featureColumns returns the columns whose values are features. The columns after the bar of a group
-// are not features.
+// featureColumns returns the columns whose values are features. The columns after the bar of a
+// group are not features.
 func (t *term) featureColumns() []*column {
 	if t.Kind != groupTerm {
 		return t.cols

@@ -58,8 +58,8 @@ type Model struct {
 // imputed number applies to the mean, and a slope has no columns that are 0 in all rows.
 //
 // The error is an error of formula.Parse, Formula.Check or Table.Encoder. It also wraps ErrParam if
-// a term does not suit its column, such as a smooth curve of a category, or if a term has no effect,
-// such as a slope of a column that does not vary within any level of its group.
+// a term does not suit its column, such as a smooth curve of a category, or if a term has no
+// effect, such as a slope of a column that does not vary within any level of its group.
 func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	f, err := formula.Parse(text)
 	if err != nil {

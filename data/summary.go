@@ -413,7 +413,7 @@ func (t *term) component(effects []string, q int) string {
 }
 
 // components returns the components of a group of GLMOptions.Groups. The covariance of its effects
-// is the covariance of the effects of the empty level. The intervals are those of own.
+// is the covariance of the effects of the empty level. The intervals come from own.
 func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (all []Component) {
 	g := make([]float64, post.Dim())
 	empty := g[t.at+t.n-t.q : t.at+t.n]
@@ -431,8 +431,7 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 	for e, row := range units {
 		c := Component{Name: t.component(effects, e), Levels: len(t.Levels),
 			Param: "sd[" + t.effectBlock(effects[e]) + "]", SD: sd(row, 1, none, 1)}
-		spread := spreadIn(row, own)
-		c.Lo, c.Hi = c.SD*math.Exp(-normal975*spread), c.SD*math.Exp(normal975*spread)
+		c.Lo, c.Hi = intervalIn(row, own, c.SD)
 		for k, before := range units[:e] {
 			if t.Independent {
 				break
@@ -445,14 +444,25 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 	return all
 }
 
+// intervalIn returns the 95% interval of the standard deviation sd of the combination Σ_j a_j u_j
+// of the effects of a group. Both ends are NaN if the intervals of the group are not known.
+func intervalIn(a []float64, group *pgsvi.GroupSummary, sd float64) (lo, hi float64) {
+	if len(group.Effects) != len(a) {
+		return math.NaN(), math.NaN()
+	}
+	some := func(v float64) bool { return v != 0 }
+	if j := slices.IndexFunc(a, some); j >= 0 && !slices.ContainsFunc(a[j+1:], some) {
+		return math.Abs(a[j]) * group.Effects[j].Lo, math.Abs(a[j]) * group.Effects[j].Hi
+	}
+	spread := spreadIn(a, group)
+	return sd * math.Exp(-normal975*spread), sd * math.Exp(normal975*spread)
+}
+
 // spreadIn returns the standard deviation of log s, where s is the standard deviation of the
 // combination Σ_j a_j u_j of the effects of a group. With the standard deviations s_j and the
 // correlations r_jk, s² = Σ_jk a_j a_k r_jk s_j s_k. The delta method takes log s_j and atanh r_jk
-// as independent. The result is NaN if the intervals of the group are not known.
+// as independent. The result is NaN if an interval is not known or begins at 0.
 func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
-	if len(group.Effects) != len(a) {
-		return math.NaN()
-	}
 	halfWidth := func(lo, hi float64) float64 { return (hi - lo) / (2 * normal975) }
 	total, squares := 0., 0. // s², and the variance of s²
 	slope := make([]float64, len(a))

@@ -90,6 +90,14 @@ func (f *Formula) Check(columns []string) error {
 			fail(c, "%s is the event, which cannot have a second role", quote(c))
 		}
 	}
+	f.checkTerms(given, fail)
+	return errors.Join(errs...)
+}
+
+// checkTerms calls fail for each mistake in a term. given describes the columns of the outcome,
+// which cannot predict themselves.
+func (f *Formula) checkTerms(given map[string]string,
+	fail func(column, format string, args ...any)) {
 	written, groups := map[string]Term{}, groupEffects{}
 	for _, t := range f.Terms {
 		if err := t.check(); err != nil {
@@ -123,7 +131,6 @@ func (f *Formula) Check(columns []string) error {
 		}
 		written[key(t)] = t
 	}
-	return errors.Join(errs...)
 }
 
 // factorOfAny reports whether c is a factor of one of the columns.
@@ -241,8 +248,8 @@ func (g Group) checkSlopes() error {
 				c = of
 			}
 			if slices.Contains(g.By, c) {
-				return fmt.Errorf("a slope of %v for each %s has no effect, because %[2]s does not "+
-					"vary within a group", s, quote(c))
+				return fmt.Errorf("a slope of %v for each %s has no effect, because %[2]s does "+
+					"not vary within a group", s, quote(c))
 			}
 		}
 		for _, e := range expand(s) {

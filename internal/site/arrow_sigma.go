@@ -108,8 +108,9 @@ func (s *sigma) logPrior(l, grad [][]float64) (sum float64) {
 
 // profile is the Profile of the Problem. It moves L to its best at the sites to be tried.
 func (a *arrow) profile(gamma, b []float64) {
-	if !a.sigma.learns() {
-		return
+	l := a.lin
+	if early := !a.moved && l.Near == nil && !l.Terms.Concave(); early || !a.sigma.learns() {
+		return // the first sites of a likelihood with several modes say nothing about L
 	}
 	t := &a.try
 	t.L = gauss.CloneLists(a.cur.L)

@@ -36,7 +36,7 @@ formulas <- c(
   "(1 | a:b)", "(1 | b:a)", "(1 | a) + (1 | n)", "(x | a/b)", "(x || a:b)", "(x*z | g)",
   "(x*z || g)", "(x:z | g)", "(x:c | g)", "(x*c | g)", "(c:f | a)", "(0 + f:c | a)", "(f*c | a)",
   "(log(u) | g)", "(poly(u, 2) | g)", "(0 + log(u) + f | n)", "(poly(u, 2) + f || n)",
-  "(factor(n) | g)", "(x | n) + (c | a)", "(x + f | a) + (1 | a:n)"
+  "(factor(n) | g)", "(x | n) + (c | a)", "(x + f | a) + (1 | a:n)", "(0 + c + x | g)", "(0 + f + log(u) | n)"
 )
 
 terms <- function(text) {
