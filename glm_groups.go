@@ -490,9 +490,8 @@ func (o *GLMOptions) groupMemory(rows float64, n, d int) error {
 	}
 	border -= largest
 	if border > site.MostBorder {
-		return fmt.Errorf("pgsvi: all columns besides the columns of the largest group are solved "+
-			"together, and there are %d of them; at most %d are supported: give fewer columns, or "+
-			"make one of the smaller groups a single effect of coarser levels: %w", border,
+		return fmt.Errorf("pgsvi: there are %d columns outside the largest group; at most %d are "+
+			"supported: use fewer levels or effects in the smaller groups: %w", border,
 			site.MostBorder, ErrMemory)
 	}
 	need := rows + memory.Bytes(site.WeightVectors, 1, border+largest) +

@@ -105,18 +105,19 @@ func TestGroupsIntercepts(t *testing.T) {
 	}
 }
 
-// learnedCase returns a mixed model whose covariances are learned.
-func learnedCase(t *testing.T, lik Likelihood, o mixedOptions) *GLM {
+// learnedCase returns a mixed model whose covariances are learned, and its groups.
+func learnedCase(t *testing.T, lik Likelihood, o mixedOptions, noPrior bool) (*GLM, []Group) {
 	t.Helper()
 	c := newMixedCase(t, lik, o, 9)
 	for i := range c.groups {
-		c.groups[i].Fixed, c.groups[i].SD, c.groups[i].Corr = false, nil, nil
+		r := &c.groups[i]
+		r.Fixed, r.SD, r.Corr, r.NoPrior = false, nil, nil, noPrior
 	}
 	g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g
+	return g, c.groups
 }
 
 // crossedSlopes are two crossed groups with slopes.
@@ -128,7 +129,7 @@ var crossedSlopes = mixedOptions{rows: 3000, common: 3, levels: []int{60, 12},
 func TestGroupsWorkers(t *testing.T) {
 	for name, o := range map[string]mixedOptions{"crossed": crossedSlopes, "one": {rows: 9000,
 		common: 3, levels: []int{700}, sd: [][]float64{{0.5, 0.3}}}} {
-		g := learnedCase(t, BernoulliLogit{}, o)
+		g, _ := learnedCase(t, BernoulliLogit{}, o, false)
 		var first []float64
 		for _, workers := range []int{1, 2, 7} {
 			post, _, err := g.Fit(context.Background(), &Solver{Workers: workers})
@@ -190,22 +191,14 @@ func TestGroupsBoundary(t *testing.T) {
 	} {
 		for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.5}} {
 			for _, noPrior := range []bool{false, true} {
-				c := newMixedCase(t, lik, o, 9)
-				for i := range c.groups {
-					r := &c.groups[i]
-					r.Fixed, r.SD, r.Corr, r.NoPrior = false, nil, nil, noPrior
-				}
-				g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
-				if err != nil {
-					t.Fatal(err)
-				}
+				g, groups := learnedCase(t, lik, o, noPrior)
 				post, res, err := g.Fit(context.Background(), nil)
 				if err != nil {
 					t.Errorf("%s, %T: %v", name, lik, err)
 					continue
 				}
 				t.Logf("%s, %T, %t: %d evaluations, gap %.1e, %v %v", name, lik, noPrior, res.K, res.Gap,
-					res.Status, sds(post, c.groups))
+					res.Status, sds(post, groups))
 				if res.K > 8 || res.Status != Converged {
 					t.Errorf("%s, %T: %d evaluations, %v, gap %v", name, lik, res.K, res.Status, res.Gap)
 				}
@@ -233,21 +226,13 @@ func TestGroupsLikelihoods(t *testing.T) {
 				most = 9
 			}
 			for _, noPrior := range []bool{false, true} {
-				c := newMixedCase(t, lik, o, 9)
-				for i := range c.groups {
-					r := &c.groups[i]
-					r.Fixed, r.SD, r.Corr, r.NoPrior = false, nil, nil, noPrior
-				}
-				g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Intercept: true, Groups: c.groups})
-				if err != nil {
-					t.Fatal(err)
-				}
+				g, groups := learnedCase(t, lik, o, noPrior)
 				p, res, err := g.Fit(context.Background(), nil)
 				if err != nil {
 					t.Errorf("%s, %T: %v", name, lik, err)
 				} else if res.K > most || res.Status != Converged {
 					t.Errorf("%s, %T, without priors %t: %d evaluations, gap %.1e, %v, sds %.3v", name,
-						lik, noPrior, res.K, res.Gap, res.Status, sds(p, c.groups))
+						lik, noPrior, res.K, res.Gap, res.Status, sds(p, groups))
 				}
 			}
 		}
@@ -263,8 +248,8 @@ func sds(p *GLMPosterior, groups []Group) (all []float64) {
 	return all
 }
 
-// TestGroupsOneRow fits as many levels as rows. One binary response per level says little about the
-// standard deviation, so that fit takes more evaluations than others.
+// TestGroupsOneRow fits as many levels as rows. One binary response per level hardly determines
+// the standard deviation, so that fit takes more evaluations.
 func TestGroupsOneRow(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.5}} {
 		c := newMixedCase(t, lik, mixedOptions{rows: 400, common: 2, levels: []int{30},
@@ -294,8 +279,8 @@ func TestGroupsOneRow(t *testing.T) {
 	}
 }
 
-// TestGroupsLearn compares the hyperparameters that Learn finds together with Σ with those of a GLM
-// that learns the standard deviations of the same columns as blocks.
+// TestGroupsLearn compares the hyperparameters that Learn finds together with Σ with the
+// hyperparameters of a GLM that learns the standard deviations of the same columns as blocks.
 func TestGroupsLearn(t *testing.T) {
 	for name, lik := range map[string]Likelihood{"gaussian": GaussianNoise{},
 		"negative binomial": NegativeBinomial{}, "student": StudentT{DF: 5},

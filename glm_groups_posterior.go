@@ -16,7 +16,7 @@ import (
 // This file holds the results of a mixed model: the method Groups of a GLMPosterior, the table that
 // Summary prints, and their saved form.
 
-// groupInfo is a group with what its results need.
+// groupInfo is a Group with the numbers that GroupSummary needs.
 type groupInfo struct {
 	Group
 	moment []float64 // mean of zzᵀ over the rows, Q×Q
@@ -56,12 +56,13 @@ type GroupCorr struct {
 	Value, Lo, Hi float64
 }
 
-// Groups returns a new description of each of GLMOptions.Groups, or nil if there are none.
+// Groups returns a new description of each group of GLMOptions.Groups. It returns nil if the model
+// has no groups.
 //
 // The intervals are Laplace approximations: log SD and the inverse hyperbolic tangent of a
 // correlation are nearly Gaussian. If log SD has a standard deviation above 1, the data hardly
-// determine SD, and the interval is that of a Gaussian SD, cut off at 0. The curvature is that of
-// the ELBO plus the log prior of Σ, to first order in how the sites follow Σ.
+// determine SD, and the interval belongs to a Gaussian SD, cut off at 0. The curvature comes from
+// the ELBO plus the log prior of Σ, and allows for the sites, which follow Σ, to first order.
 func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
 		return nil
@@ -229,7 +230,7 @@ type savedArrow struct {
 	B   save.List[float64] `json:"levelBorder"`
 	D   save.List[float64] `json:"levels"`
 	Pat save.List[int32]   `json:"pattern,omitempty"` // lists of the levels, one after the other
-	Len save.List[int]     `json:"lengths,omitempty"` // of these lists
+	Len save.List[int]     `json:"lengths,omitempty"` // lengths of these lists
 }
 
 // saveGroups returns the saved form of the groups of p.

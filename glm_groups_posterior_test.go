@@ -36,8 +36,8 @@ func fittedGroups(t *testing.T, c *mixedCase, lik Likelihood) (g, dense *GLM, q,
 	return g, dense, q, p
 }
 
-// TestGroupsChecks compares LOO, PSIS, Update, Remove, Explain and PredictiveCheck of a mixed model
-// with those of the same columns under a dense prior.
+// TestGroupsChecks compares LOO, PSIS, Update, Remove and Explain of a mixed model with the results
+// for the same columns under a dense prior.
 func TestGroupsChecks(t *testing.T) {
 	for name, o := range map[string]mixedOptions{
 		"slopes": {rows: 200, common: 2, levels: []int{12}, sd: [][]float64{{0.7, 0.4}}, rho: 0.4},
@@ -135,7 +135,7 @@ func compareChanged(t *testing.T, near func(what string, x, y, tol float64), q, 
 func TestGroupsSave(t *testing.T) {
 	for name, o := range map[string]mixedOptions{"crossed": crossedSlopes, "one": {rows: 500,
 		common: 3, levels: []int{40}, sd: [][]float64{{0.5, 0}}}} {
-		g := learnedCase(t, BernoulliLogit{}, o)
+		g, _ := learnedCase(t, BernoulliLogit{}, o, false)
 		p, _, err := g.Fit(context.Background(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -288,8 +288,8 @@ func TestGroupsMistakes(t *testing.T) {
 
 // TestGroupsRefusals checks that what does not support groups is an error.
 func TestGroupsRefusals(t *testing.T) {
-	g := learnedCase(t, Poisson{}, mixedOptions{rows: 100, common: 1, levels: []int{5},
-		sd: [][]float64{{0.5}}})
+	g, _ := learnedCase(t, Poisson{}, mixedOptions{rows: 100, common: 1, levels: []int{5},
+		sd: [][]float64{{0.5}}}, false)
 	if _, err := g.Objective(); !errors.Is(err, ErrParam) {
 		t.Error(err)
 	}

@@ -23,7 +23,7 @@ import (
 //	log|C|/|V| = Σ log|M_g| + log|S| − log|Λ0|
 //	w ~ N(w̄, S⁻¹),   u_g | w ~ N(R_gh_g − E_gw, R_g),
 //
-// where A, B_g and D_g are the blocks of XᵀΓX. The other factors in the border are also written in
+// with the blocks A, B_g and D_g of XᵀΓX. The other factors in the border are also written in
 // units of their own L. Nothing is divided by L, so L may be singular, as for a standard deviation
 // of 0 or a correlation of ±1. (Bates, Mächler, Bolker and Walker, 2015, use the same coordinates.)
 
@@ -427,25 +427,18 @@ func AddTimes(y []float64, a float64, x []float64) {
 }
 
 // SmallMul stores the product of the q×q matrices x and y in dst.
-func SmallMul(dst, x, y []float64, q int) {
-	for i := range q {
-		for j := range q {
-			var s float64
-			for k := range q {
-				s += x[i*q+k] * y[k*q+j]
-			}
-			dst[i*q+j] = s
-		}
-	}
-}
+func SmallMul(dst, x, y []float64, q int) { smallProduct(dst, x, y, q, q, 1) }
 
 // smallMulT stores xᵀy in dst.
-func smallMulT(dst, x, y []float64, q int) {
+func smallMulT(dst, x, y []float64, q int) { smallProduct(dst, x, y, q, 1, q) }
+
+// smallProduct is SmallMul for an x whose element (i, k) is x[i·row + k·col].
+func smallProduct(dst, x, y []float64, q, row, col int) {
 	for i := range q {
 		for j := range q {
 			var s float64
 			for k := range q {
-				s += x[k*q+i] * y[k*q+j]
+				s += x[i*row+k*col] * y[k*q+j]
 			}
 			dst[i*q+j] = s
 		}

@@ -72,7 +72,7 @@ func (c *Arrow) Unwhiten(a []float64) {
 // arrowRow is a vector of weights x in the coordinates of an Arrow. The levels of the first factor
 // in x are eliminated: r is x_w − Σ E_gᵀx_g, and own is Σ x_gᵀR_gx_g.
 type arrowRow struct {
-	r       []float64 // of length M; zero except at the common weights and touched
+	r       []float64 // M numbers, zero except at the common weights and touched
 	touched []int32   // columns of r beyond the common ones that may not be zero, with repetitions
 	own     float64
 	effects [MostEffects]float64 // x_g of the present level

@@ -12,8 +12,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// This file holds the prior of the effects of grouping factors, which is block diagonal. Prior
-// calls it wherever Λ0 is not diagonal because of a Block.
+// This file holds the prior of the effects of grouping factors, which is block diagonal. The
+// methods of Prior call it for the weights of blocks.
 
 // priorBlock is a Block with the precision of the effects of a level.
 type priorBlock struct {

@@ -1,7 +1,6 @@
 package learn
 
 import (
-	"errors"
 	"math"
 	"slices"
 
@@ -108,14 +107,10 @@ func (l *Groups) Evaluate(theta []float64, slack, most float64, slopes bool) (se
 			return err
 		})
 	}
-	if halted := l.workers.Halt.Err(); halted != nil {
-		return none, halted
-	}
-	if err != nil && !errors.Is(err, sentinel.ErrNotFinite) &&
-		!errors.Is(err, sentinel.ErrNotPosDef) {
+	if valued, err := hasValue(l.workers, err); !valued {
 		return none, err
 	}
-	if err != nil || math.IsNaN(x.F) || math.IsInf(x.F, 0) {
+	if math.IsNaN(x.F) || math.IsInf(x.F, 0) {
 		return none, nil
 	}
 	if _, ok := dense.AllFinite(x.Grad); !ok {

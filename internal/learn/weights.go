@@ -362,14 +362,10 @@ func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (s
 		q, err = fit(lin, theta, slack)
 		return err
 	})
-	if halted := l.workers.Halt.Err(); halted != nil {
-		return none, halted
-	}
-	if err != nil && !errors.Is(err, sentinel.ErrNotFinite) &&
-		!errors.Is(err, sentinel.ErrNotPosDef) {
+	if valued, err := hasValue(l.workers, err); !valued {
 		return none, err
 	}
-	if err != nil || math.IsNaN(q.f) || math.IsInf(q.f, 0) {
+	if math.IsNaN(q.f) || math.IsInf(q.f, 0) {
 		return none, nil
 	}
 	x := search.Point{F: q.f, Slack: q.gap}
@@ -383,6 +379,18 @@ func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (s
 		}
 	}
 	return x, nil
+}
+
+// hasValue reports whether a fit by the crew that ended with the given error has a value. It
+// returns the error unless that only means that there is no value.
+func hasValue(c term.Crew, err error) (valued bool, fault error) {
+	if halted := c.Halt.Err(); halted != nil {
+		return false, halted
+	}
+	if errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrNotPosDef) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // fitFull finds q with a full covariance, within the given number of nats.

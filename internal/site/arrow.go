@@ -78,7 +78,7 @@ type arrowFactor struct {
 	gauss.Block
 	rule   Factor
 	number int       // place among the blocks of the prior
-	level  []int32   // of each row, or −1
+	level  []int32   // level of each row, or −1
 	z      []float64 // N×Q
 	offset int       // first column in the border
 }

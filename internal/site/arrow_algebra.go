@@ -184,7 +184,7 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	a, t := s.mover, s.sums()
 	from := a.logZ(t, nil)
 	to := a.maximize(t)
-	return max(0, to-from) / a.sigma.rate.of(a, t.L), !math.IsInf(from, -1)
+	return max(0, to-from) / a.sigma.rate.estimate(a, t.L), !math.IsInf(from, -1)
 }
 
 // sums returns a state with the sums of the present sites and the present L.
@@ -208,8 +208,8 @@ type FactorSpread struct {
 }
 
 // Spread returns the uncertainty of the covariances, in the order of the blocks of the model. The
-// curvature is that of log Z + log p(L) at the present sites times 1 − ρ; see gain. Correlations
-// between parameters of different factors are left out.
+// curvature is the curvature of log Z + log p(L) at the present sites times 1 − ρ; see gain. With
+// several factors, it leaves out the correlations between their parameters.
 func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	a := s.mover
 	all := make([]FactorSpread, len(a.fac))
@@ -240,13 +240,14 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 		to := &arrowState{Arrow: gauss.Arrow{ArrowShape: a.shape, Sums: t.Sums}}
 		to.L = gauss.CloneLists(t.L)
 		a.maximize(to)
-		rate = a.sigma.rate.of(a, to.L)
+		rate = a.sigma.rate.estimate(a, to.L)
 	}
 	a.spreads(all, t.L, inverseOf(b, rate), ones)
 	return all, s.Workers.Halt.Err()
 }
 
-// inverseOf returns the inverse of the matrix b times rate. Directions of no curvature have none.
+// inverseOf returns the inverse of the matrix b times rate. It leaves out directions without
+// curvature.
 func inverseOf(b *mat.SymDense, rate float64) *mat.SymDense {
 	n := b.SymmetricDim()
 	inv := mat.NewSymDense(n, nil)
@@ -290,7 +291,7 @@ func (a *arrow) spreads(all []FactorSpread, l [][]float64, cov *mat.SymDense, un
 	for c := range n {
 		step[c] = h * unit[c]
 		up := gauss.CloneLists(l)
-		a.move1(up, l, step, 1)
+		a.moveL(up, l, step, 1)
 		step[c] = 0
 		for i, v := range values(up) {
 			if slope := (v - at[i]) / h; !math.IsNaN(slope) && !math.IsInf(slope, 0) {

@@ -17,7 +17,7 @@ import (
 //
 //	½(hᵀm − log|C|/|V|) − ½Σ w_n (y_n − o_n)²/s − ½Σ w_n log 2πs + log p(L),
 //
-// where XᵀΓX and h = Xᵀb are those of s = 1 divided by s.
+// where XᵀΓX and h = Xᵀb are proportional to 1/s.
 type Evidence struct {
 	a              *arrow
 	unit           gauss.Sums // for s = 1
@@ -70,7 +70,7 @@ func (e *Evidence) set(noise float64, prec []float64) (constant float64) {
 	return -0.5 * (e.square/noise + e.weight*math.Log(2*math.Pi*noise))
 }
 
-// Maximize moves L to its best and returns the value there, or −Inf if there is none.
+// Maximize moves L to its best and returns the value there. It returns −Inf if that fails.
 func (e *Evidence) Maximize(noise float64, prec []float64) float64 {
 	return e.set(noise, prec) + e.a.maximize(&e.t)
 }

@@ -13,7 +13,7 @@ import (
 // moved, in the coordinates of sigma.
 type sigmaRate struct{ x, r, nextX, nextR []float64 }
 
-// leastRate is the least 1 − ρ that the estimate of the gap assumes.
+// leastRate is the smallest estimate of 1 − ρ.
 const leastRate = 0.02
 
 // coordsOf returns the elements of l that are learned.
@@ -44,8 +44,8 @@ func (m *sigmaRate) propose(a *arrow, l [][]float64) {
 // accept makes that move the last one.
 func (m *sigmaRate) accept() { m.x, m.r = m.nextX, m.nextR }
 
-// of returns an estimate of 1 − ρ. The profile of the present state would move its L to l.
-func (m *sigmaRate) of(a *arrow, l [][]float64) float64 {
+// estimate returns an estimate of 1 − ρ. The profile of the present state would move its L to l.
+func (m *sigmaRate) estimate(a *arrow, l [][]float64) float64 {
 	s := &a.sigma
 	x, r := s.coordsOf(a, a.cur.L), s.coordsOf(a, l)
 	if len(m.x) != len(x) {

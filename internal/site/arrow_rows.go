@@ -14,11 +14,11 @@ import (
 
 // arrowWork is the scratch memory of a goroutine.
 type arrowWork struct {
-	rows, out, own []float64
-	te, we         []float64
-	cols, at       []int
-	val            []float64
-	work           design.Work
+	rows, own []float64
+	te, we    []float64
+	cols, at  []int
+	val       []float64
+	work      design.Work
 }
 
 // entries lists the values of row i in the factors of the border: their places in B_g, their

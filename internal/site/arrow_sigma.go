@@ -24,8 +24,8 @@ import (
 //
 //	∂log Z/∂L = Σ_g h_g v̄_gᵀ − B_g E(wv_gᵀ) − D_gL E(v_gv_gᵀ).
 //
-// With several factors a gradient needs the inverse of the border, so the steps are those of
-// Fisher scoring in relative changes, L ← L(I + Z). The gradient is then Σ_g E(v_gv_gᵀ) − I. With
+// With several factors a gradient needs the inverse of the border, so the steps are Fisher scoring
+// steps in relative changes, L ← L(I + Z). The gradient is then Σ_g E(v_gv_gᵀ) − I. With
 // R = I − var(v_g), the information is Σ_g R_ad R_bc + R_ac R_bd of the elements ab and cd of Z.
 
 // sigma holds what a profile needs.
@@ -110,7 +110,7 @@ func (s *sigma) logPrior(l, grad [][]float64) (sum float64) {
 func (a *arrow) profile(gamma, b []float64) {
 	l := a.lin
 	if early := !a.moved && l.Near == nil && !l.Terms.Concave(); early || !a.sigma.learns() {
-		return // the first sites of a likelihood with several modes say nothing about L
+		return // at the prior, the sites of such a likelihood mislead
 	}
 	t := &a.try
 	t.L = gauss.CloneLists(a.cur.L)
@@ -431,7 +431,7 @@ func (a *arrow) climb(t *arrowState, step []float64, z float64) (next float64, o
 		for f := range t.L {
 			copy(t.L[f], old[f])
 		}
-		a.move1(t.L, old, step, h)
+		a.moveL(t.L, old, step, h)
 		if next = a.logZ(t, s.next); next >= z {
 			s.grad, s.next = s.next, s.grad
 			return next, true
@@ -444,8 +444,8 @@ func (a *arrow) climb(t *arrowState, step []float64, z float64) (next float64, o
 	return z, false
 }
 
-// move1 stores L after the fraction h of the step from old in l.
-func (a *arrow) move1(l, old [][]float64, step []float64, h float64) {
+// moveL stores L after the fraction h of the step from old in l.
+func (a *arrow) moveL(l, old [][]float64, step []float64, h float64) {
 	for k, c := range a.sigma.coords {
 		q := a.fac[c.f].Q
 		if !a.shape.Crossed() {

@@ -74,7 +74,7 @@ func newArrowProblem(t *testing.T, n int, factors [][2]int, rng *rand.Rand) *arr
 	return p
 }
 
-// dense returns the precision of the prior at the present L, and that of the approximation.
+// dense returns the precisions of the prior and of the approximation at the given L.
 func (p *arrowProblem) dense(t *testing.T, l [][]float64) (prior, post *mat.SymDense) {
 	t.Helper()
 	of := p.a.lin.Prior.WithBlocks()
@@ -189,7 +189,7 @@ func TestArrowSlope(t *testing.T) {
 			for i, x := range []float64{h, -h} {
 				l := gauss.CloneLists(s.L)
 				step[k] = x
-				a.move1(l, s.L, step, 1)
+				a.moveL(l, s.L, step, 1)
 				value[i] = p.value(t, l)
 			}
 			want := (value[0] - value[1]) / (2 * h)

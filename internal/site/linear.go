@@ -28,8 +28,8 @@ type LinearModel struct {
 	Prior gauss.Prior
 	Names []string // names of the weights
 
-	// Factors tells how the blocks of the prior are learned, in their order. Blocks without an
-	// element here are fixed.
+	// Factors holds the rules by which the blocks of the prior are learned, in their order. Blocks
+	// without a rule are fixed.
 	Factors []Factor
 	// Near returns where a fit of a model with blocks starts for a response: the linear predictor
 	// and the precision of its site. Nil means the prior.
