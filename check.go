@@ -693,7 +693,8 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 // 0.001 nats. For more weights it uses a sample of the rows, with a root mean square error of at
 // most 0.01 nats in the logarithm of an importance weight. In other cases each draw takes a pass.
 // For a Softmax z holds the weights of all classes minus their mean over the classes, because
-// nothing else affects the probabilities.
+// nothing else affects the probabilities. With GLMOptions.Groups, PSIS
+// uses the covariances of the effects that q has learned.
 //
 // The error wraps ErrParam if q is nil, if q is over other weights than g, or if q is over more
 // weights than rows and has another prior than g. It wraps ErrNotPosDef if RandWeights cannot draw

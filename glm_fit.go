@@ -138,6 +138,10 @@ type glmLearner struct {
 // prior is N(log(f/r_b), 0.5²I + t²11ᵀ). If classes have their own blocks, r_b² is the sum over the
 // block of one class times the number of blocks per class.
 //
+// With GLMOptions.Groups, each evaluation also finds the best covariances of the effects of the
+// groups. PriorSD and Blocks then apply to the other columns, and the search minimizes −ELBO − log
+// prior with the priors of Group included.
+//
 // Learning uses the q of GLMOptions.Covariance. A diagonal q underestimates variances if features
 // are correlated, and so learns too small prior scales. A low-rank q is an error, because it has
 // several optima, between which the search would jump. See GP.Learn for s and for runs that end
@@ -145,8 +149,8 @@ type glmLearner struct {
 //
 // The error wraps
 //   - ErrEmpty if there are no rows;
-//   - ErrParam if an option is out of range, if GLMOptions.Prior is set, or if the covariance is
-//     low-rank;
+//   - ErrParam if an option is out of range, if GLMOptions.Prior is set, if a block has only
+//     columns of groups, or if the covariance is low-rank;
 //   - ErrMemory if there are too many blocks.
 //
 // Learn also returns the errors of Solver.Run.
@@ -268,8 +272,8 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 //
 // The error wraps
 //   - ErrEmpty if there are no rows;
-//   - ErrParam if GLMOptions.Prior is set, if the covariance is not full, if the likelihood is
-//     not log-concave, or unless within > 0 and 0 < lo < hi;
+//   - ErrParam if GLMOptions.Prior or Groups is set, if the covariance is not full, if the
+//     likelihood is not log-concave, or unless within > 0 and 0 < lo < hi;
 //   - ErrMemory if there are too many weights;
 //   - ErrNotFinite if an ELBO is lost in rounding.
 //

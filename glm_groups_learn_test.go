@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"gonum.org/v1/gonum/mat"
 )
 
 // truthPath returns the path of a file of independent results, or skips the test.
@@ -335,5 +337,167 @@ func TestGroupsLearn(t *testing.T) {
 				near(got.Params[k].Name, got.Params[k].Value, want.Params[len(c.groups)+k].Value)
 			}
 		}
+	}
+}
+
+// TestGroupsGap checks that the gap of a fit includes what Σ gains, and that a bound is a bound at
+// the present Σ only. Without priors of Σ, the best ELBO is the ELBO at the end.
+func TestGroupsGap(t *testing.T) {
+	for name, o := range map[string]mixedOptions{"crossed": crossedSlopes,
+		"slopes": {rows: 2000, common: 2, levels: []int{201}, sd: [][]float64{{0.8, 0.4}}}} {
+		for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, Gamma{Shape: 2}} {
+			g, _ := learnedCase(t, lik, o, true)
+			s := &Solver{Goal: 1e-9}
+			res, err := s.Start(context.Background(), g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []Iteration
+			for it, err := range s.Steps(context.Background(), res) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if all = append(all, it); it.Gap < 1e-9 {
+					break
+				}
+			}
+			best := all[len(all)-1].ELBO
+			for _, it := range all[:len(all)-1] {
+				left := best - it.ELBO
+				if it.Scope != OverQAtGroups {
+					t.Errorf("%s, %T: the scope is %v", name, lik, it.Scope)
+				}
+				if left > 1e-6 && !(it.Gap > 0.2*left) {
+					t.Errorf("%s, %T: the gap is %.1e, but the ELBO gains %.1e", name, lik, it.Gap, left)
+				}
+			}
+		}
+	}
+}
+
+// TestGroupsLearnResume checks that learning has the same bits for any number of workers, and after
+// a search was saved and resumed.
+func TestGroupsLearnResume(t *testing.T) {
+	o := mixedOptions{rows: 3000, common: 2, levels: []int{300}, sd: [][]float64{{0.5, 0.3}}}
+	for _, lik := range []Likelihood{GaussianNoise{}, NegativeBinomial{}} {
+		g, _ := learnedCase(t, lik, o, false)
+		l, err := g.Learner(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first []float64
+		same := func(what string, res *Result, s *Solver) {
+			t.Helper()
+			_, p, learned, err := l.Learned(context.Background(), s, res)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bits := append(p.Mean(nil), p.SD(nil)...)
+			for _, q := range learned.Params {
+				bits = append(bits, q.Value, q.SD)
+			}
+			if first == nil {
+				first = bits
+			}
+			for j, v := range bits {
+				if v != first[j] {
+					t.Fatalf("%T, %s: number %d is %v instead of %v", lik, what, j, v, first[j])
+				}
+			}
+		}
+		for _, workers := range []int{1, 2, 7} {
+			s := &Solver{Workers: workers}
+			res, err := s.Run(context.Background(), l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same("workers", res, s)
+		}
+		res, err := (&Solver{MaxIter: 3}).Run(context.Background(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := res.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		s := &Solver{}
+		if res, err = s.LoadResult(context.Background(), &file, l); err != nil {
+			t.Fatal(err)
+		}
+		if res, err = s.Resume(context.Background(), res); err != nil {
+			t.Fatal(err)
+		}
+		same("resumed", res, s)
+	}
+}
+
+// TestGroupsForms fits the same model with dense and sparse rows, with a diagonal Prior, as an
+// Objective, and without any other column.
+func TestGroupsForms(t *testing.T) {
+	c := newMixedCase(t, BernoulliLogit{}, mixedOptions{rows: 200, common: 2, levels: []int{12},
+		sd: [][]float64{{0.7, 0.4}}, rho: 0.4}, 4)
+	n, cols := c.x.Dims()
+	full := mat.NewDense(n, cols, nil)
+	for i := range n {
+		ind, val := c.x.Row(i)
+		for k, j := range ind {
+			full.Set(i, int(j), val[k])
+		}
+	}
+	variances := make([]float64, cols+1)
+	for j := range variances {
+		variances[j] = 4
+	}
+	variances[cols] = 25
+	prior, err := NewMeanField(make([]float64, cols+1), variances)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, s := context.Background(), &Solver{Goal: 1e-10}
+	var want float64
+	for i, o := range []GLMOptions{{PriorSD: 2, InterceptSD: 5}, {Prior: prior}} {
+		for _, x := range []mat.Matrix{c.x, full} {
+			o.Intercept, o.Groups = true, c.groups
+			g, err := NewGLM(x, c.y, BernoulliLogit{}, &o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, res, err := g.Fit(ctx, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == 0 {
+				want = res.ELBO
+			}
+			if res.ELBO != want {
+				t.Errorf("form %d: ELBO %v, want %v", i, res.ELBO, want)
+			}
+			f, err := g.Objective()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, res, err = f.Fit(ctx, nil); err != nil || math.Abs(res.ELBO-want) > 1e-3 {
+				t.Errorf("form %d: an Objective has the ELBO %v, want %v, %v", i, res.ELBO, want, err)
+			}
+		}
+	}
+	only := NewSparse(4)
+	var y []float64
+	for i := range 40 {
+		only.Append([]int{i % 4}, []float64{1})
+		y = append(y, float64(i%4)+0.1*float64(i%5))
+	}
+	g, err := NewGLM(only, y, nil, &GLMOptions{Groups: []Group{{Levels: 4}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, p, learned, err := g.Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := p.Groups()[0].Effects[0]; !(e.SD > 1 && e.SD < 4) || len(learned.Params) != 1 {
+		t.Errorf("the standard deviation is %v, and %d parameters are learned", e.SD,
+			len(learned.Params))
 	}
 }

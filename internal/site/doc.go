@@ -26,9 +26,9 @@
 // over all terms with the prior, or over a block with a cavity. It uses only the Mover.
 //
 // An Algebra is q with its updates, and the Solver drives it. BaseAlgebra is the Algebra of any Base.
-// Four algebras build on it: DenseAlgebra for GPs, DualAlgebra for linear models with at least as
-// many weights as rows, WeightAlgebra for linear models in their weights, and SpanAlgebra for
-// linear models in the span of few rows. Diagonal and low-rank covariances are not determined by
+// Five algebras build on it: DenseAlgebra for GPs, DualAlgebra for linear models with at least as
+// many weights as rows, WeightAlgebra for linear models in their weights, SpanAlgebra for linear
+// models in the span of few rows, and ArrowAlgebra for mixed models. Diagonal and low-rank covariances are not determined by
 // the sites, so FactoredAlgebra optimizes means and factors by L-BFGS.
 //
 // A Proof bounds the gap: how many nats the ELBO of q is below the best ELBO of its family. It
