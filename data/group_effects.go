@@ -10,7 +10,7 @@ import (
 
 // GroupEffects holds the effects of the levels of a grouping factor in units of the table, like
 // ranef and VarCorr of lme4, but without new levels. Mean and SD include the uncertainty of the
-// coefficients, which ranef leaves out. Share is NaN if all effects of the formula are independent.
+// coefficients, which ranef leaves out. Share is NaN if the fit does not use GLMOptions.Groups.
 // The interval of a correlation is NaN if the fit centers the column of a slope. See plot.Groups.
 type GroupEffects struct {
 	pgsvi.GroupSummary

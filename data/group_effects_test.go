@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -131,6 +132,65 @@ func TestGroupEffectsPredict(t *testing.T) {
 		}
 		if !(math.Abs(a.Mean-want) < 1e-9) {
 			t.Errorf("%s: prediction %v, effects add up to %v", f, a.Mean, want)
+		}
+	}
+}
+
+// TestGroupMany checks the intercept of a model with more levels than a full covariance allows. With
+// k rows of each of G levels, its variance is (τ² + σ²/k)/G.
+func TestGroupMany(t *testing.T) {
+	t.Parallel()
+	const levels, k = mostFull + 100, 2
+	rng := rand.New(rand.NewPCG(3, 1))
+	var b strings.Builder
+	b.WriteString("y,g\n")
+	for g := range levels {
+		effect := 2 * rng.NormFloat64()
+		for range k {
+			fmt.Fprintf(&b, "%.3f,g%d\n", 5+effect+rng.NormFloat64(), g)
+		}
+	}
+	m, post := fitGroups(t, b.String(), "y ~ 1 + (1 | g)", false)
+	s := m.Summary(post)
+	tau, sigma := s.Groups[0].SD, s.Residual.SD
+	if !(math.Abs(tau-2) < 0.1) || !(math.Abs(sigma-1) < 0.05) ||
+		!(s.Groups[0].Lo < tau && tau < s.Groups[0].Hi) {
+		t.Errorf("standard deviations %+v and %+v, want 2 and 1", s.Groups[0], s.Residual)
+	}
+	want := math.Sqrt((tau*tau + sigma*sigma/k) / levels)
+	if sd := s.Coefficients[0].SD; !(math.Abs(sd-want) < 1e-3*want) {
+		t.Errorf("the intercept has sd %v, want %v", sd, want)
+	}
+	if p := m.ParamName("GLM.PriorSD"); strings.Contains(p, "[g]") {
+		t.Errorf("the group is a block: %s", p)
+	}
+	all, err := m.GroupEffects(post)
+	if err != nil || len(all) != 1 || all[0].Levels != levels || !(all[0].Share > 0.7) {
+		t.Errorf("effects %v, error %v", len(all), err)
+	}
+}
+
+// TestGroupEdge checks that the standard deviation of the intercepts has an interval if the slopes do
+// not differ between levels.
+func TestGroupEdge(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(8, 1))
+	var b strings.Builder
+	b.WriteString("y,x,g\n")
+	for i := range 600 {
+		fmt.Fprintf(&b, "%.3f,%.3f,g%d\n", float64(i%30)/5+rng.NormFloat64(), 3+rng.NormFloat64(), i%30)
+	}
+	for _, flat := range []bool{false, true} {
+		m, post := fitGroups(t, b.String(), "y ~ x + (1 + x | g)", flat)
+		g := m.Summary(post).Groups
+		if g[1].SD > 0.1 {
+			t.Fatalf("the slopes have sd %v; want a value near 0", g[1].SD)
+		}
+		if !(g[0].Lo > 0.5 && g[0].Lo < g[0].SD && g[0].SD < g[0].Hi && g[0].Hi < 6) {
+			t.Errorf("flat %v: intercepts %+v", flat, g[0])
+		}
+		if !(g[1].Lo <= g[1].SD && g[1].SD <= g[1].Hi && g[1].Hi < 1) {
+			t.Errorf("flat %v: slopes %+v", flat, g[1])
 		}
 	}
 }
