@@ -357,7 +357,7 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 			s.Curves = append(s.Curves, c)
 		}
 	}
-	if m.design.correlated() != "" {
+	if m.eliminates() {
 		groups, i := post.Groups(), 0
 		for _, t := range m.design.Terms {
 			if t.Kind != groupTerm {
@@ -455,13 +455,19 @@ func intervalIn(a []float64, group *pgsvi.GroupSummary, sd float64) (lo, hi floa
 		return math.Abs(a[j]) * group.Effects[j].Lo, math.Abs(a[j]) * group.Effects[j].Hi
 	}
 	spread := spreadIn(a, group)
+	if spread > 1 { // as in GLMPosterior.Groups
+		return max(0, sd-normal975*sd*spread), sd + normal975*sd*spread
+	}
 	return sd * math.Exp(-normal975*spread), sd * math.Exp(normal975*spread)
 }
+
+// uniformSD is the standard deviation of the uniform distribution from −1 to 1.
+const uniformSD = 0.577350269
 
 // spreadIn returns the standard deviation of log s, where s is the standard deviation of the
 // combination Σ_j a_j u_j of the effects of a group. With the standard deviations s_j and the
 // correlations r_jk, s² = Σ_jk a_j a_k r_jk s_j s_k. The delta method takes log s_j and atanh r_jk
-// as independent. The result is NaN if an interval is not known or begins at 0.
+// as independent. The result is NaN if an interval is not known.
 func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
 	halfWidth := func(lo, hi float64) float64 { return (hi - lo) / (2 * normal975) }
 	total, squares := 0., 0. // s², and the variance of s²
@@ -481,16 +487,23 @@ func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
 			slope[j] += product * r.Value
 			slope[k] += product * r.Value
 			if r.Lo < r.Hi {
-				d := product * (1 - r.Value*r.Value) * halfWidth(math.Atanh(r.Lo), math.Atanh(r.Hi))
-				squares += d * d
+				d := (1 - r.Value*r.Value) * halfWidth(math.Atanh(r.Lo), math.Atanh(r.Hi))
+				if !(d < uniformSD) { // the data do not determine r
+					d = uniformSD
+				}
+				squares += product * product * d * d
 			}
 		}
 	}
 	for j, e := range group.Effects {
-		if slope[j] != 0 {
-			d := slope[j] * halfWidth(math.Log(e.Lo), math.Log(e.Hi))
-			squares += d * d
+		if slope[j] == 0 {
+			continue
 		}
+		spread := halfWidth(math.Log(e.Lo), math.Log(e.Hi))
+		if e.Lo == 0 { // the interval of GLMPosterior.Groups is that of e.SD instead of its logarithm
+			spread = (e.Hi/e.SD - 1) / normal975
+		}
+		squares += slope[j] * slope[j] * spread * spread
 	}
 	if spread := math.Sqrt(squares) / (2 * total); !math.IsInf(spread, 0) {
 		return spread
