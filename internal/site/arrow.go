@@ -360,6 +360,7 @@ func (a *arrow) Accept() {
 	a.swap()
 	a.moved = true
 	a.sigma.rate.accept()
+	a.sigma.refused = 0
 }
 
 // swap exchanges cur and try.
@@ -381,10 +382,8 @@ func (a *arrow) exact() {}
 // Prior implements Base.
 func (a *arrow) Prior() (s term.Marginals) {
 	n := a.x.Rows
-	s.Resize(n)
-	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
-		clear(x)
-	}
+	s.M, s.V = make([]float64, n), make([]float64, n)
+	s.Gamma, s.A = s.M, s.M // zeros, which nothing writes
 	inv := make([]float64, a.x.Cols)
 	for i, p := range a.shape.Prec {
 		inv[i] = 1 / p
@@ -481,6 +480,7 @@ func (a *arrow) save(c *save.Coder) {
 		c.Floats(len(a.fac[k].L), &a.cur.L[k])
 	}
 	a.sigma.rate.state(c, len(a.sigma.coords))
+	c.Int(&a.sigma.refused)
 	moved := a.moved
 	c.Bool(&moved)
 	if moved {

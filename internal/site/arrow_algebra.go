@@ -51,11 +51,9 @@ func NewArrowAlgebraIn(old *ArrowAlgebra, l *LinearModel, c term.Crew) (*ArrowAl
 		s.Batch.Outer = min(l.X.Rows, l.X.Cols)
 	}
 	a.use(c)
-	if err := s.begin(l.Terms, a, c); err != nil {
-		return s, err
-	}
+	s.lay(l.Terms, a, c)
 	s.near()
-	return s, nil
+	return s, c.Halt.Err()
 }
 
 // near starts at the sites that l.Near gives, if it is set.

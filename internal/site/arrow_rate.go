@@ -42,7 +42,11 @@ func (m *sigmaRate) propose(a *arrow, l [][]float64) {
 }
 
 // accept makes that move the last one.
-func (m *sigmaRate) accept() { m.x, m.r = m.nextX, m.nextR }
+func (m *sigmaRate) accept() {
+	if m.nextX != nil {
+		m.x, m.r, m.nextX, m.nextR = m.nextX, m.nextR, nil, nil
+	}
+}
 
 // estimate returns an estimate of 1 − ρ. The profile of the present state would move its L to l.
 func (m *sigmaRate) estimate(a *arrow, l [][]float64) float64 {

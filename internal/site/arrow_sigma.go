@@ -40,6 +40,7 @@ type sigma struct {
 	inv        []float64   // the covariance of the border in units of the factors
 	mean       gauss.ArrowMean
 	rate       sigmaRate
+	refused    int // states tried since the last one was accepted
 	profiles   int // evaluations of log Z so far
 }
 
@@ -112,11 +113,21 @@ func (a *arrow) profile(gamma, b []float64) {
 	if early := !a.moved && l.Near == nil && !l.Terms.Concave(); early || !a.sigma.learns() {
 		return // at the prior, the sites of such a likelihood mislead
 	}
+	s := &a.sigma
+	if s.refused++; s.refused > sigmaTries+sigmaShorter {
+		return
+	}
 	t := &a.try
 	t.L = gauss.CloneLists(a.cur.L)
 	a.sum(t, a.in(a.in1, gamma), a.in(a.in2, b))
 	a.maximize(t)
-	a.sigma.rate.propose(a, t.L)
+	for short := sigmaTries; short < s.refused; short++ {
+		for f, l := range t.L {
+			floats.Scale(sigmaShort, l)
+			floats.AddScaled(l, 1-sigmaShort, a.cur.L[f])
+		}
+	}
+	s.rate.propose(a, t.L)
 	a.pending = true
 }
 
@@ -339,6 +350,16 @@ func (a *arrow) chunked(f func(chunk, lo, hi int)) {
 		f(chunk, lo, hi)
 	})
 }
+
+// Far from the optimum, the best L at the sites may have a lower ELBO than the present L, even if
+// the sites hardly move. After sigmaTries states that were not accepted, the next sigmaShorter states
+// go only a part of the way to the best L, sigmaShort times the part before. Later states keep the
+// present L.
+const (
+	sigmaTries   = 2
+	sigmaShorter = 3
+	sigmaShort   = 0.25
+)
 
 const (
 	sigmaSteps = 30    // Newton steps of a profile, at most
