@@ -602,7 +602,7 @@ func TestSpreadIn(t *testing.T) {
 	if lo, hi := intervalIn(a[:2], &g, 1); !math.IsNaN(lo) || !math.IsNaN(hi) {
 		t.Errorf("interval %v to %v of another group", lo, hi)
 	}
-	// An interval that is cut off at 0 is that of the standard deviation instead of its logarithm.
+	// An interval that is cut off at 0 is symmetric in the standard deviation instead of its logarithm.
 	g.Effects[1].Lo, g.Effects[1].Hi = 0, g.Effects[1].SD*(1+normal975*spread[1])
 	if got := spreadIn(a, &g); !(math.Abs(got-math.Sqrt(want)) <= 1e-8) {
 		t.Errorf("spread %v with an interval that is cut off at 0, want %v", got, math.Sqrt(want))

@@ -500,7 +500,7 @@ func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
 			continue
 		}
 		spread := halfWidth(math.Log(e.Lo), math.Log(e.Hi))
-		if e.Lo == 0 { // the interval of GLMPosterior.Groups is that of e.SD instead of its logarithm
+		if e.Lo == 0 { // GLMPosterior.Groups cut off e.SD ± 1.96 e.SD·spread
 			spread = (e.Hi/e.SD - 1) / normal975
 		}
 		squares += slope[j] * slope[j] * spread * spread
