@@ -57,9 +57,9 @@ func main() {
 	for _, g := range groups {
 		fmt.Printf("effects of %s, with their standard deviations\n", g.Name)
 		for i, level := range g.LevelNames {
-			fmt.Printf("%6s", level)
+			fmt.Printf("%-12s", level)
 			for j := range g.Effects {
-				fmt.Printf("  %8.2f ± %-6.2f", g.Mean.At(i, j), g.SD.At(i, j))
+				fmt.Printf(" %9.3f ± %-7.3f", g.Mean.At(i, j), g.SD.At(i, j))
 			}
 			fmt.Println()
 		}
