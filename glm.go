@@ -118,7 +118,7 @@ func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) erro
 			o.MaxMemory, ErrParam)
 	}
 	if len(o.Groups) > 0 {
-		return o.groupMemory(rows, n, d)
+		return groupMemory(o.Groups, o.MaxMemory, rows, n, d)
 	}
 	need := rows + memory.Bytes(site.WeightVectors, 1, d)
 	instead := "renumber or hash the features to fewer columns"
@@ -204,7 +204,8 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 				"%w", i, w, ErrParam)
 		}
 	}
-	if err := g.checkGroups(cols); err != nil {
+	g.opt.Groups, err = checkGroups(g.opt.Groups, cols, classes, g.opt.Covariance, g.opt.Prior)
+	if err != nil {
 		return nil, err
 	}
 	d := cols + design.B2i(g.opt.Intercept)
@@ -237,7 +238,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.setPrior(); err != nil {
 		return nil, err
 	}
-	if err := g.setGroups(); err != nil {
+	if g.groups, err = setGroups(g.opt.Groups, &g.lin); err != nil {
 		return nil, err
 	}
 	if classes == 1 { // with several classes only differences from the mean over all classes count
@@ -535,7 +536,7 @@ func (g *GLM) farUnits() []string {
 	// mean is at least half of its range.
 	wide, narrow := 0.0, math.Inf(1)
 	lo, hi := g.lin.X.Ranges(every)
-	grouped := g.grouped()
+	grouped := groupedOf(g.opt.Groups, g.dim())
 	for j, x := range lo[:cols] {
 		if r := hi[j] - x; r > 0 && !grouped[j] {
 			wide, narrow = max(wide, r), min(narrow, r)
@@ -560,7 +561,7 @@ func (g *GLM) farUnits() []string {
 func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 	variance, reach := x.ColumnSpreads(nil)
 	wide, narrow := 0, -1
-	grouped := g.grouped()
+	grouped := groupedOf(g.opt.Groups, g.dim())
 	for j, v := range variance[:cols] {
 		if grouped[j] {
 			variance[j] = 0

@@ -10,6 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -52,6 +53,14 @@ type Group struct {
 	Independent bool
 }
 
+// groupInfo is a Group with the numbers that GroupSummary needs.
+type groupInfo struct {
+	Group
+	moment []float64 // mean of zzᵀ over the rows, Q×Q
+	// spread holds the uncertainty of Σ. It is nil if Σ was not learned with these rows.
+	spread *site.FactorSpread
+}
+
 // effects returns Q.
 func (g *Group) effects() int { return max(1, len(g.Effects)) }
 
@@ -84,39 +93,40 @@ func cloneGroups(groups []Group) []Group {
 	return all
 }
 
-// checkGroups returns an error unless the groups fit cols columns and the other options.
-func (g *GLM) checkGroups(cols int) error {
-	o := &g.opt
-	if len(o.Groups) == 0 {
-		return nil
+// checkGroups returns the groups with names, or an error unless they fit cols columns, the number of
+// classes, the covariance and the prior of the other weights.
+func checkGroups(groups []Group, cols, classes int, cov Covariance, prior *Gaussian) ([]Group,
+	error) {
+	if len(groups) == 0 {
+		return nil, nil
 	}
-	o.Groups = cloneGroups(o.Groups)
+	groups = cloneGroups(groups)
 	switch {
-	case g.lin.Terms.K > 1:
-		return fmt.Errorf("pgsvi: Softmax does not support GLMOptions.Groups; fit one BernoulliLogit "+
-			"per class: %w", ErrParam)
-	case o.Covariance != AutoCovariance && o.Covariance != FullCovariance:
-		return fmt.Errorf("pgsvi: GLMOptions.Groups does not support a %v covariance; use "+
-			"AutoCovariance: %w", o.Covariance, ErrParam)
-	case o.Prior != nil && !o.Prior.isDiagonal():
-		return fmt.Errorf("pgsvi: GLMOptions.Prior has correlations, but Groups needs a diagonal "+
-			"prior of the other columns: %w", ErrParam)
+	case classes > 1:
+		return nil, fmt.Errorf("pgsvi: Softmax does not support GLMOptions.Groups; fit one "+
+			"BernoulliLogit per class: %w", ErrParam)
+	case cov != AutoCovariance && cov != FullCovariance:
+		return nil, fmt.Errorf("pgsvi: GLMOptions.Groups does not support a %v covariance; use "+
+			"AutoCovariance: %w", cov, ErrParam)
+	case prior != nil && !prior.isDiagonal():
+		return nil, fmt.Errorf("pgsvi: GLMOptions.Prior has correlations, but Groups needs a "+
+			"diagonal prior of the other columns: %w", ErrParam)
 	}
 	owner := make([]int, cols)
-	for i := range o.Groups {
-		r := &o.Groups[i]
+	for i := range groups {
+		r := &groups[i]
 		if err := r.check(cols); err != nil {
-			return err
+			return nil, err
 		}
 		for j := r.First; j < r.end(); j++ {
 			if k := owner[j]; k > 0 {
-				return fmt.Errorf("pgsvi: column %d belongs to the groups %s and %s; give each group "+
-					"its own columns: %w", j, o.Groups[k-1].Name, r.Name, ErrParam)
+				return nil, fmt.Errorf("pgsvi: column %d belongs to the groups %s and %s; give each "+
+					"group its own columns: %w", j, groups[k-1].Name, r.Name, ErrParam)
 			}
 			owner[j] = i + 1
 		}
 	}
-	return nil
+	return groups, nil
 }
 
 // check returns an error unless r fits cols columns.
@@ -214,38 +224,38 @@ func effectFactor(l []float64, c *mat.SymDense, sd []float64) bool {
 // linear predictor.
 const groupPriorSD = 2.5
 
-// setGroups gives the prior of g the blocks of GLMOptions.Groups, and checks the rows.
-func (g *GLM) setGroups() error {
-	o := &g.opt
-	if len(o.Groups) == 0 {
-		return nil
+// setGroups gives the prior of lin the blocks of the groups, and checks the rows.
+func setGroups(groups []Group, lin *site.LinearModel) ([]groupInfo, error) {
+	if len(groups) == 0 {
+		return nil, nil
 	}
-	p := g.lin.Prior.WithBlocks()
-	unit := g.groupUnit()
-	for i := range o.Groups {
-		r := &o.Groups[i]
+	var all []groupInfo
+	p := lin.Prior.WithBlocks()
+	unit := groupUnit(lin.Terms)
+	for i := range groups {
+		r := &groups[i]
 		q := r.effects()
 		for j := r.First; j < r.end(); j++ {
 			if p.Mean[j] != 0 {
-				return fmt.Errorf("pgsvi: GLMOptions.Prior has the mean %v in column %d of group %s; "+
+				return nil, fmt.Errorf("pgsvi: GLMOptions.Prior has the mean %v in column %d of group %s; "+
 					"use mean 0 and GLMOptions.Offset: %w", p.Mean[j], j, r.Name, ErrParam)
 			}
 		}
-		rows, err := g.groupRows(r)
+		rows, err := groupRowsOf(lin, r)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := rows.check(r); err != nil {
-			return err
+			return nil, err
 		}
-		for _, before := range o.Groups[:i] {
-			if s, err := g.groupRows(&before); err == nil && rows.same(s) {
-				return fmt.Errorf("pgsvi: the groups %s and %s have the same levels and the same "+
+		for _, before := range groups[:i] {
+			if s, err := groupRowsOf(lin, &before); err == nil && rows.same(s) {
+				return nil, fmt.Errorf("pgsvi: the groups %s and %s have the same levels and the same "+
 					"values in every row, so their effects cannot be told apart; remove one: %w",
 					before.Name, r.Name, ErrParam)
 			}
 		}
-		g.groups = append(g.groups, groupInfo{Group: *r, moment: rows.moment(q)})
+		all = append(all, groupInfo{Group: *r, moment: rows.moment(q)})
 		f := site.Factor{Learn: !r.Fixed, Independent: r.Independent}
 		sd := slices.Clone(r.SD)
 		if sd == nil {
@@ -262,11 +272,11 @@ func (g *GLM) setGroups() error {
 		b := gauss.Block{First: r.First, Levels: r.Levels, Q: q, L: make([]float64, q*q)}
 		effectFactor(b.L, r.Corr, sd)
 		p.SetBlock(b)
-		g.lin.Factors = append(g.lin.Factors, f)
+		lin.Factors = append(lin.Factors, f)
 	}
-	g.lin.Prior = p
-	g.lin.Near = nearResponse(likOf(g.lin.Terms), unit)
-	return nil
+	lin.Prior = p
+	lin.Near = nearResponse(likOf(lin.Terms), unit)
+	return all, nil
 }
 
 // nearResponse returns where the fit of a mixed model starts for a response: the linear predictor
@@ -305,11 +315,15 @@ const leastCount = 0.3
 
 // groupUnit returns the scale of the responses if they have the unit of the linear predictor, and
 // 1 otherwise.
-func (g *GLM) groupUnit() float64 {
-	if factsOf(likOf(g.lin.Terms)).Support != RealLine || g.Len() == 0 {
+func groupUnit(t *term.Terms) float64 {
+	if factsOf(likOf(t)).Support != RealLine || t.Len() == 0 {
 		return 1
 	}
-	scale, _ := learn.RobustScale(g.responses(), g.lin.Terms.Weight)
+	y := slices.Clone(t.Y)
+	for i, o := range t.Offset {
+		y[i] -= o
+	}
+	scale, _ := learn.RobustScale(y, t.Weight)
 	if !(scale > 0) || math.IsInf(scale, 0) {
 		return 1
 	}
@@ -322,13 +336,13 @@ type groupRows struct {
 	z     []float64
 }
 
-// groupRows returns the rows of r, or an error if a row has two levels.
-func (g *GLM) groupRows(r *Group) (*groupRows, error) {
-	n, q := g.lin.X.Rows, r.effects()
+// groupRowsOf returns the rows of r, or an error if a row has two levels.
+func groupRowsOf(lin *site.LinearModel, r *Group) (*groupRows, error) {
+	n, q := lin.X.Rows, r.effects()
 	s := &groupRows{level: make([]int, n), z: make([]float64, n*q)}
 	for i := range n {
 		s.level[i] = -1
-		ind, val := g.lin.X.Row(i)
+		ind, val := lin.X.Row(i)
 		at, end := 0, len(val)
 		if ind != nil {
 			at, _ = slices.BinarySearch(ind, int32(r.First))
@@ -349,7 +363,7 @@ func (g *GLM) groupRows(r *Group) (*groupRows, error) {
 			level := (j - r.First) / q
 			if before := s.level[i]; before >= 0 && before != level {
 				row := i
-				if t := g.lin.Terms; t.Row != nil {
+				if t := lin.Terms; t.Row != nil {
 					row = t.Row[i]
 				}
 				return nil, fmt.Errorf("pgsvi: row %d has the levels %d and %d of group %s; give each "+
@@ -361,9 +375,6 @@ func (g *GLM) groupRows(r *Group) (*groupRows, error) {
 	}
 	return s, nil
 }
-
-// grouped reports for each weight whether it is an effect of a group.
-func (g *GLM) grouped() []bool { return groupedOf(g.opt.Groups, g.dim()) }
 
 // groupedOf reports for each of d weights whether it is an effect of one of the groups.
 func groupedOf(groups []Group, d int) []bool {
@@ -480,10 +491,10 @@ const arrowMatrices = 9
 
 // groupMemory returns an error if a model of n rows and d weights with groups exceeds the memory
 // limit. The rows take the given number of bytes.
-func (o *GLMOptions) groupMemory(rows float64, n, d int) error {
+func groupMemory(groups []Group, limit int64, rows float64, n, d int) error {
 	border, largest, effects := d, 0, 0
-	for i := range o.Groups {
-		r := &o.Groups[i]
+	for i := range groups {
+		r := &groups[i]
 		largest = max(largest, r.Levels*r.effects())
 		effects += r.effects()
 		d -= r.Levels * r.effects()
@@ -497,7 +508,7 @@ func (o *GLMOptions) groupMemory(rows float64, n, d int) error {
 	need := rows + memory.Bytes(site.WeightVectors, 1, border+largest) +
 		memory.Bytes(arrowMatrices, border, border) + memory.Bytes(1, n, d+effects+20) +
 		memory.Bytes(8, largest, d+2)
-	return checkMemory(o.MaxMemory, need,
+	return checkMemory(limit, need,
 		fmt.Sprintf("a GLM of %d rows with groups of %d weights and %d other columns", n, largest,
 			border), "use fewer columns, or raise GLMOptions.MaxMemory")
 }

@@ -16,14 +16,6 @@ import (
 // This file holds the results of a mixed model: the method Groups of a GLMPosterior, the table that
 // Summary prints, and their saved form.
 
-// groupInfo is a Group with the numbers that GroupSummary needs.
-type groupInfo struct {
-	Group
-	moment []float64 // mean of zzᵀ over the rows, Q×Q
-	// spread holds the uncertainty of Σ. It is nil if Σ was not learned with these rows.
-	spread *site.FactorSpread
-}
-
 // GroupSummary describes one grouping factor of a posterior.
 type GroupSummary struct {
 	Name   string
@@ -67,7 +59,12 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
 		return nil
 	}
-	sd := p.SD(nil)
+	var cov gauss.Cov = p.cov
+	if p.spread != nil {
+		cov = p.spreadCov
+	}
+	variance := make([]float64, len(p.mean))
+	cov.Diag(variance)
 	all := make([]GroupSummary, len(p.groups))
 	variances, total := make([]float64, len(all)), latentNoise(p.lik)
 	for i := range p.groups {
@@ -76,7 +73,10 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		s := &all[i]
 		s.Name, s.Levels = r.Name, r.Levels
 		s.Mean = mat.NewDense(r.Levels, q, slices.Clone(p.mean[r.First:r.end()]))
-		s.SD = mat.NewDense(r.Levels, q, slices.Clone(sd[r.First:r.end()]))
+		s.SD = mat.NewDense(r.Levels, q, nil)
+		for j, v := range variance[r.First:r.end()] {
+			s.SD.Set(j/q, j%q, math.Sqrt(v))
+		}
 		block := p.blockOf(r)
 		cov := block.Covariance()
 		for j, m := range r.moment {

@@ -69,8 +69,8 @@ type arrow struct {
 
 // arrowState is a state of the approximation.
 type arrowState struct {
-	gauss.Arrow
-	gauss.ArrowMean
+	by   gauss.Arrow
+	mean gauss.ArrowMean
 }
 
 // arrowFactor holds the rows of a factor.
@@ -112,10 +112,10 @@ func newArrow(l *LinearModel) (*arrow, error) {
 	a.sort()
 	a.setPatterns()
 	for _, f := range a.fac {
-		a.cur.L = append(a.cur.L, slices.Clone(f.L))
+		a.cur.by.L = append(a.cur.by.L, slices.Clone(f.L))
 	}
 	a.shape.SetPtr()
-	a.cur.ArrowShape, a.try.ArrowShape = a.shape, a.shape
+	a.cur.by.ArrowShape, a.try.by.ArrowShape = a.shape, a.shape
 	dense.ResizeAll(n, &a.in1, &a.in2, &a.out)
 	a.sigma.begin(a)
 	return a, nil
@@ -131,9 +131,9 @@ func (a *arrow) again(l *LinearModel) *arrow {
 		shape.Prec[i] = l.Prior.Prec[j]
 	}
 	b.shape = &shape
-	b.cur.ArrowShape, b.try.ArrowShape = b.shape, b.shape
+	b.cur.by.ArrowShape, b.try.by.ArrowShape = b.shape, b.shape
 	for k := range b.fac {
-		b.cur.L = append(b.cur.L, slices.Clone(b.fac[k].L))
+		b.cur.by.L = append(b.cur.by.L, slices.Clone(b.fac[k].L))
 	}
 	b.sigma.begin(b)
 	return b
@@ -309,11 +309,11 @@ func (a *arrow) outTo(dst, x []float64) {
 func (a *arrow) Cover(v, delta []float64) (logDet float64, ok bool) {
 	t := &a.try
 	if !a.pending {
-		t.L = gauss.CloneLists(a.cur.L)
+		t.by.L = gauss.CloneLists(a.cur.by.L)
 		a.sum(t, a.in(a.in1, delta), nil)
 	}
 	a.pending, a.held = false, false
-	if !t.Factor(a.crew.Halt) {
+	if !t.by.Factor(a.crew.Halt) {
 		return 0, false
 	}
 	a.variances(t, a.out)
@@ -323,17 +323,17 @@ func (a *arrow) Cover(v, delta []float64) (logDet float64, ok bool) {
 			return 0, false
 		}
 	}
-	return t.LogDet - 2*a.sigma.logPrior(t.L, nil), !a.crew.Halt.Stopped()
+	return t.by.LogDet - 2*a.sigma.logPrior(t.by.L, nil), !a.crew.Halt.Stopped()
 }
 
 // Move implements Mover.
 func (a *arrow) Move(d, delta, u []float64) (square float64) {
-	return a.move(&a.try.Arrow, d, delta, u)
+	return a.move(&a.try.by, d, delta, u)
 }
 
 // move is Move with the covariance c. The mean is stored in a.try.
 func (a *arrow) move(c *gauss.Arrow, d, delta, u []float64) (square float64) {
-	t := &a.try.ArrowMean
+	t := &a.try.mean
 	a.collect(a.in(a.in1, u))
 	square = c.Solve(t, a.moveB, a.moveG, a.solveWork)
 	a.spreadTo(a.out, t.W, t.U)
@@ -347,13 +347,13 @@ func (a *arrow) move(c *gauss.Arrow, d, delta, u []float64) (square float64) {
 // hold implements holder.
 func (a *arrow) hold(d, delta, u []float64) (square float64) {
 	a.held = true
-	return a.move(&a.cur.Arrow, d, delta, u)
+	return a.move(&a.cur.by, d, delta, u)
 }
 
 // Accept implements Mover.
 func (a *arrow) Accept() {
 	if a.held {
-		a.cur.ArrowMean, a.try.ArrowMean = a.try.ArrowMean, a.cur.ArrowMean
+		a.cur.mean, a.try.mean = a.try.mean, a.cur.mean
 		a.held = false
 		return
 	}
@@ -366,8 +366,8 @@ func (a *arrow) Accept() {
 // swap exchanges cur and try.
 func (a *arrow) swap() {
 	c, t := &a.cur, &a.try
-	c.ArrowMean, t.ArrowMean = t.ArrowMean, c.ArrowMean
-	x, y := &c.Arrow, &t.Arrow
+	c.mean, t.mean = t.mean, c.mean
+	x, y := &c.by, &t.by
 	for _, p := range [][2]*[]float64{{&x.K, &y.K}, {&x.R, &y.R}, {&x.E, &y.E},
 		{&x.Chol, &y.Chol}, {&x.Sums.A, &y.Sums.A}, {&x.Sums.B, &y.Sums.B},
 		{&x.Sums.D, &y.Sums.D}} {
@@ -391,7 +391,7 @@ func (a *arrow) Prior() (s term.Marginals) {
 	v := a.out
 	a.x.QuadDiagOn(a.crew.Halt, v, inv, nil)
 	for k := range a.fac {
-		f, l := &a.fac[k], a.cur.L[k]
+		f, l := &a.fac[k], a.cur.by.L[k]
 		for i := range n {
 			if f.level[i] < 0 {
 				continue
@@ -425,8 +425,8 @@ func (a *arrow) gather(u, r []float64) bool {
 func (a *arrow) spread(w, u []float64) bool {
 	m := len(a.shape.Border)
 	if a.moved {
-		t := &a.try.ArrowMean
-		a.cur.Solve(t, u[:m], u[m:], a.solveWork)
+		t := &a.try.mean
+		a.cur.by.Solve(t, u[:m], u[m:], a.solveWork)
 		copy(w, t.W)
 		copy(w[m:], t.U)
 		return true
@@ -439,7 +439,7 @@ func (a *arrow) spread(w, u []float64) bool {
 		if k > 0 {
 			at = f.offset
 		}
-		b := gauss.Block{First: at, Levels: f.Levels, Q: f.Q, L: a.cur.L[k]}
+		b := gauss.Block{First: at, Levels: f.Levels, Q: f.Q, L: a.cur.by.L[k]}
 		b.Solve(w, u)
 	}
 	return true
@@ -477,7 +477,7 @@ func (a *arrow) settled() bool { return true }
 // save implements keeper.
 func (a *arrow) save(c *save.Coder) {
 	for k := range a.fac {
-		c.Floats(len(a.fac[k].L), &a.cur.L[k])
+		c.Floats(len(a.fac[k].L), &a.cur.by.L[k])
 	}
 	a.sigma.rate.state(c, len(a.sigma.coords))
 	c.Int(&a.sigma.refused)
@@ -485,20 +485,20 @@ func (a *arrow) save(c *save.Coder) {
 	c.Bool(&moved)
 	if moved {
 		m, rows := len(a.shape.Border), a.fac[0].Levels*a.fac[0].Q
-		c.Floats(m, &a.cur.W)
-		c.Floats(m, &a.cur.Unit)
-		c.Floats(rows, &a.cur.U)
-		c.Floats(rows, &a.cur.V)
+		c.Floats(m, &a.cur.mean.W)
+		c.Floats(m, &a.cur.mean.Unit)
+		c.Floats(rows, &a.cur.mean.U)
+		c.Floats(rows, &a.cur.mean.V)
 	}
 }
 
 // resume implements keeper. It computes the covariance of the present state, at the saved L.
 func (a *arrow) resume(gamma []float64) {
 	t := &a.try
-	t.L = gauss.CloneLists(a.cur.L)
+	t.by.L = gauss.CloneLists(a.cur.by.L)
 	a.sum(t, a.in(a.in1, gamma), nil)
-	if t.Factor(a.crew.Halt) {
-		t.ArrowMean, a.cur.ArrowMean = a.cur.ArrowMean, t.ArrowMean
+	if t.by.Factor(a.crew.Halt) {
+		t.mean, a.cur.mean = a.cur.mean, t.mean
 		a.swap()
 		a.moved = true
 	}

@@ -78,17 +78,17 @@ func (s *ArrowAlgebra) Blocks() []gauss.Block {
 	all := make([]gauss.Block, len(a.fac))
 	for k, f := range a.fac {
 		b := f.Block
-		b.L = append([]float64(nil), a.cur.L[k]...)
+		b.L = append([]float64(nil), a.cur.by.L[k]...)
 		all[f.number] = b
 	}
 	return all
 }
 
 // L returns a copy of the present L of each factor, in the order of the base.
-func (s *ArrowAlgebra) L() [][]float64 { return gauss.CloneLists(s.mover.cur.L) }
+func (s *ArrowAlgebra) L() [][]float64 { return gauss.CloneLists(s.mover.cur.by.L) }
 
 // SetL replaces them before the first step.
-func (s *ArrowAlgebra) SetL(l [][]float64) { s.mover.cur.L = gauss.CloneLists(l) }
+func (s *ArrowAlgebra) SetL(l [][]float64) { s.mover.cur.by.L = gauss.CloneLists(l) }
 
 // Settle takes up to the given number of steps, until the estimated gap is at most slack nats, and
 // returns the gap. It proves nothing.
@@ -134,17 +134,17 @@ func (s *ArrowAlgebra) Weights() ([]float64, gauss.Cov, error) {
 			return nil, nil, err
 		}
 		a.collect(make([]float64, s.N))
-		a.cur.Solve(&a.cur.ArrowMean, a.moveB, a.moveG, a.solveWork)
+		a.cur.by.Solve(&a.cur.mean, a.moveB, a.moveG, a.solveWork)
 	}
 	f, shape := &a.fac[0], *a.shape
 	mean := make([]float64, shape.Cols)
 	for i, j := range shape.Border {
-		mean[j] = a.cur.W[i]
+		mean[j] = a.cur.mean.W[i]
 	}
-	copy(mean[f.First:f.End()], a.cur.U)
-	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(a.cur.L)}
-	for _, x := range [][2]*[]float64{{&c.Sums.A, &a.cur.Sums.A}, {&c.Sums.B, &a.cur.Sums.B},
-		{&c.Sums.D, &a.cur.Sums.D}} {
+	copy(mean[f.First:f.End()], a.cur.mean.U)
+	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(a.cur.by.L)}
+	for _, x := range [][2]*[]float64{{&c.Sums.A, &a.cur.by.Sums.A}, {&c.Sums.B, &a.cur.by.Sums.B},
+		{&c.Sums.D, &a.cur.by.Sums.D}} {
 		*x[0] = append([]float64(nil), *x[1]...)
 	}
 	c.Factor(s.Workers.Halt)
@@ -161,7 +161,7 @@ func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 		return e, err
 	}
 	e.Held = true
-	e.ELBO -= a.sigma.logPrior(a.cur.L, nil)
+	e.ELBO -= a.sigma.logPrior(a.cur.by.L, nil)
 	if !a.moved || !(e.Gap <= within) {
 		return e, nil
 	}
@@ -182,14 +182,14 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	a, t := s.mover, s.sums()
 	from := a.logZ(t, nil)
 	to := a.maximize(t)
-	return max(0, to-from) / a.sigma.rate.estimate(a, t.L), !math.IsInf(from, -1)
+	return max(0, to-from) / a.sigma.rate.estimate(a, t.by.L), !math.IsInf(from, -1)
 }
 
 // sums returns a state with the sums of the present sites and the present L.
 func (s *ArrowAlgebra) sums() *arrowState {
 	a, t := s.mover, &arrowState{}
-	t.ArrowShape = a.shape
-	t.L = gauss.CloneLists(a.cur.L)
+	t.by.ArrowShape = a.shape
+	t.by.L = gauss.CloneLists(a.cur.by.L)
 	b := make([]float64, s.N)
 	for i, x := range s.Cur.A {
 		b[i] = x + s.Cur.Gamma[i]*s.Cur.M[i]
@@ -227,7 +227,7 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	}
 	if a.shape.Crossed() {
 		a.information(t, b)
-	} else if unit := a.sigma.units(a, t.L); a.hessian(t, unit, b) {
+	} else if unit := a.sigma.units(a, t.by.L); a.hessian(t, unit, b) {
 		ones = unit
 	}
 	if err := s.Workers.Halt.Err(); err != nil || math.IsInf(z, -1) {
@@ -235,12 +235,12 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	}
 	rate := 1.0
 	if a.sigma.rate.x != nil {
-		to := &arrowState{Arrow: gauss.Arrow{ArrowShape: a.shape, Sums: t.Sums}}
-		to.L = gauss.CloneLists(t.L)
+		to := &arrowState{by: gauss.Arrow{ArrowShape: a.shape, Sums: t.by.Sums}}
+		to.by.L = gauss.CloneLists(t.by.L)
 		a.maximize(to)
-		rate = a.sigma.rate.estimate(a, to.L)
+		rate = a.sigma.rate.estimate(a, to.by.L)
 	}
-	a.spreads(all, t.L, inverseOf(b, rate), ones)
+	a.spreads(all, t.by.L, inverseOf(b, rate), ones)
 	return all, s.Workers.Halt.Err()
 }
 

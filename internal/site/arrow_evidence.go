@@ -42,10 +42,10 @@ func NewEvidence(l *LinearModel, c term.Crew) (*Evidence, error) {
 		e.square += b[i] * (y - o)
 		e.weight += weight
 	}
-	e.t.ArrowShape = a.shape
-	e.t.L = gauss.CloneLists(a.cur.L)
+	e.t.by.ArrowShape = a.shape
+	e.t.by.L = gauss.CloneLists(a.cur.by.L)
 	a.sum(&e.t, a.in(a.in1, w), a.in(a.in2, b))
-	e.unit, e.t.Sums = e.t.Sums, gauss.Sums{}
+	e.unit, e.t.by.Sums = e.t.by.Sums, gauss.Sums{}
 	e.hb, e.hg = append(e.hb, a.hb...), append(e.hg, a.hg...)
 	return e, c.Halt.Err()
 }
@@ -54,11 +54,11 @@ func NewEvidence(l *LinearModel, c term.Crew) (*Evidence, error) {
 func (e *Evidence) Use(c term.Crew) { e.a.use(c) }
 
 // L returns the present L of each factor, which the caller may change.
-func (e *Evidence) L() [][]float64 { return e.t.L }
+func (e *Evidence) L() [][]float64 { return e.t.by.L }
 
 // set prepares the sums for the given noise and the prior precisions of all weights.
 func (e *Evidence) set(noise float64, prec []float64) (constant float64) {
-	t, u := &e.t.Sums, &e.unit
+	t, u := &e.t.by.Sums, &e.unit
 	for _, x := range [][2]*[]float64{{&t.A, &u.A}, {&t.B, &u.B}, {&t.D, &u.D}, {&e.a.hb, &e.hb},
 		{&e.a.hg, &e.hg}} {
 		*x[0] = dense.Resize(*x[0], len(*x[1]))

@@ -37,7 +37,7 @@ func (s *sigma) units(a *arrow, l [][]float64) []float64 {
 
 // propose notes that a profile moves the L of the present state to l.
 func (m *sigmaRate) propose(a *arrow, l [][]float64) {
-	m.nextX, m.nextR = a.sigma.coordsOf(a, a.cur.L), a.sigma.coordsOf(a, l)
+	m.nextX, m.nextR = a.sigma.coordsOf(a, a.cur.by.L), a.sigma.coordsOf(a, l)
 	floats.Sub(m.nextR, m.nextX)
 }
 
@@ -51,7 +51,7 @@ func (m *sigmaRate) accept() {
 // estimate returns an estimate of 1 − ρ. The profile of the present state would move its L to l.
 func (m *sigmaRate) estimate(a *arrow, l [][]float64) float64 {
 	s := &a.sigma
-	x, r := s.coordsOf(a, a.cur.L), s.coordsOf(a, l)
+	x, r := s.coordsOf(a, a.cur.by.L), s.coordsOf(a, l)
 	if len(m.x) != len(x) {
 		return 1
 	}

@@ -67,7 +67,7 @@ func (a *arrow) levels(f func(w *arrowWork, lo, hi int)) {
 // sum stores XᵀΓX in the sums of t and, unless b is nil, Xᵀb in a.hb and a.hg. Both vectors are in
 // the order of the base.
 func (a *arrow) sum(t *arrowState, gamma, b []float64) {
-	s, f, d, m := &t.Sums, &a.fac[0], a.x.Cols, len(a.shape.Border)
+	s, f, d, m := &t.by.Sums, &a.fac[0], a.x.Cols, len(a.shape.Border)
 	s.A, s.B = dense.Resize(s.A, m*m), dense.Resize(s.B, a.shape.Ptr[f.Levels])
 	s.D = dense.Resize(s.D, f.Levels*f.Q*f.Q)
 	clear(s.A)
@@ -209,7 +209,7 @@ func (a *arrow) variances(t *arrowState, v []float64) {
 		})
 		return
 	}
-	a.inverse = t.InverseUntil(a.crew.Halt, a.inverse)
+	a.inverse = t.by.InverseUntil(a.crew.Halt, a.inverse)
 	none := int(a.begin[a.fac[0].Levels])
 	a.levels(func(w *arrowWork, lo, hi int) {
 		for g := lo; g < hi; g++ {
@@ -235,8 +235,8 @@ func (a *arrow) variancesPart(t *arrowState, v []float64, lo int, w *arrowWork) 
 		if g < 0 {
 			continue
 		}
-		z, r := f.z[i*q:(i+1)*q], t.R[g*q*q:(g+1)*q*q]
-		e := t.E[a.shape.Ptr[g]:a.shape.Ptr[g+1]]
+		z, r := f.z[i*q:(i+1)*q], t.by.R[g*q*q:(g+1)*q*q]
+		e := t.by.E[a.shape.Ptr[g]:a.shape.Ptr[g+1]]
 		for j, zj := range z {
 			gauss.AddTimes(w.rows[k*d:(k+1)*d], -zj, e[j*d:(j+1)*d])
 			w.own[k] += zj * floats.Dot(z, r[j*q:(j+1)*q])
@@ -246,7 +246,7 @@ func (a *arrow) variancesPart(t *arrowState, v []float64, lo int, w *arrowWork) 
 	if d > 0 {
 		x := design.Matrix{Rows: len(v), Cols: d, Dense: w.rows}
 		w.work.Halt = nil // the caller shares the rows
-		x.Variances(v, t.Chol, nil, nil, &w.work)
+		x.Variances(v, t.by.Chol, nil, nil, &w.work)
 	}
 	floats.Add(v, w.own)
 }
@@ -275,11 +275,11 @@ func (a *arrow) crossedVariances(t *arrowState, v []float64, g int, w *arrowWork
 		return
 	}
 	w.te, w.we = dense.Resize(w.te, q*width), dense.Resize(w.we, q*q)
-	e := t.E[a.shape.Ptr[g]:a.shape.Ptr[g+1]]
+	e := t.by.E[a.shape.Ptr[g]:a.shape.Ptr[g+1]]
 	a.timesInverse(w.te, e, g)
 	for j := range q {
 		for k := range q {
-			w.we[j*q+k] = t.R[(g*q+j)*q+k] +
+			w.we[j*q+k] = t.by.R[(g*q+j)*q+k] +
 				floats.Dot(e[j*width:(j+1)*width], w.te[k*width:(k+1)*width])
 		}
 	}

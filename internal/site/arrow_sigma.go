@@ -118,16 +118,16 @@ func (a *arrow) profile(gamma, b []float64) {
 		return
 	}
 	t := &a.try
-	t.L = gauss.CloneLists(a.cur.L)
+	t.by.L = gauss.CloneLists(a.cur.by.L)
 	a.sum(t, a.in(a.in1, gamma), a.in(a.in2, b))
 	a.maximize(t)
 	for short := sigmaTries; short < s.refused; short++ {
-		for f, l := range t.L {
+		for f, l := range t.by.L {
 			floats.Scale(sigmaShort, l)
-			floats.AddScaled(l, 1-sigmaShort, a.cur.L[f])
+			floats.AddScaled(l, 1-sigmaShort, a.cur.by.L[f])
 		}
 	}
-	s.rate.propose(a, t.L)
+	s.rate.propose(a, t.by.L)
 	a.pending = true
 }
 
@@ -137,16 +137,16 @@ func (a *arrow) profile(gamma, b []float64) {
 func (a *arrow) logZ(t *arrowState, grad [][]float64) float64 {
 	s := &a.sigma
 	s.profiles++
-	if !t.Factor(a.crew.Halt) {
+	if !t.by.Factor(a.crew.Halt) {
 		return math.Inf(-1)
 	}
 	x := &s.mean
-	t.Solve(x, a.hb, a.hg, a.solveWork)
-	z := 0.5 * (floats.Dot(a.hb, x.W) + floats.Dot(a.hg, x.U) - t.LogDet)
+	t.by.Solve(x, a.hb, a.hg, a.solveWork)
+	z := 0.5 * (floats.Dot(a.hb, x.W) + floats.Dot(a.hg, x.U) - t.by.LogDet)
 	for f := range grad {
 		clear(grad[f])
 	}
-	z += s.logPrior(t.L, grad)
+	z += s.logPrior(t.by.L, grad)
 	if math.IsNaN(z) || a.crew.Halt.Stopped() {
 		return math.Inf(-1)
 	}
@@ -164,12 +164,12 @@ func (a *arrow) logZ(t *arrowState, grad [][]float64) float64 {
 func (a *arrow) slope(t *arrowState, grad []float64) {
 	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
 	q := f.Q
-	s.inv = t.InverseUntil(a.crew.Halt, s.inv)
+	s.inv = t.by.InverseUntil(a.crew.Halt, s.inv)
 	a.projections(t)
 	parts := make([]float64, (len(a.chunks)-1)*q*q)
 	_, bw := f.Levels, a.solveWork // B_gw̄
 	copy(bw, a.hg)
-	t.Residual(s.mean.W, bw)
+	t.by.Residual(s.mean.W, bw)
 	a.chunked(func(c, lo, hi int) {
 		for g := lo; g < hi; g++ {
 			a.slopeLevel(t, g, parts[c*q*q:(c+1)*q*q], bw[g*q:(g+1)*q], d)
@@ -188,14 +188,14 @@ func (a *arrow) slopeLevel(t *arrowState, g int, grad, r []float64, d int) {
 	s, q := &a.sigma, a.fac[0].Q
 	var c, dl, dlc [gauss.MostEffects * gauss.MostEffects]float64
 	at := g * q * d
-	b, kb, wv := t.Sums.B[at:at+q*d], s.kb[at:at+q*d], s.wv[at:at+q*d]
-	v, dg, k := s.mean.V[g*q:(g+1)*q], t.Sums.D[g*q*q:(g+1)*q*q], t.K[g*q*q:(g+1)*q*q]
+	b, kb, wv := t.by.Sums.B[at:at+q*d], s.kb[at:at+q*d], s.wv[at:at+q*d]
+	v, dg, k := s.mean.V[g*q:(g+1)*q], t.by.Sums.D[g*q*q:(g+1)*q*q], t.by.K[g*q*q:(g+1)*q*q]
 	for i := range q { // cov(v) − M⁻¹ + v̄v̄ᵀ; the part of M⁻¹ follows from D_gLM⁻¹ = D_gK_gᵀ
 		for j := range q {
 			c[i*q+j] = floats.Dot(kb[i*d:(i+1)*d], wv[j*d:(j+1)*d]) + v[i]*v[j]
 		}
 	}
-	gauss.SmallMul(dl[:], dg, t.L[0], q)
+	gauss.SmallMul(dl[:], dg, t.by.L[0], q)
 	gauss.SmallMul(dlc[:], dl[:], c[:], q)
 	for i := range q {
 		for j := range i + 1 {
@@ -212,15 +212,15 @@ func (a *arrow) slopeLevel(t *arrowState, g int, grad, r []float64, d int) {
 func (a *arrow) projections(t *arrowState) {
 	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
 	q := f.Q
-	s.kb = dense.Resize(s.kb, len(t.Sums.B))
+	s.kb = dense.Resize(s.kb, len(t.by.Sums.B))
 	clear(s.kb)
 	a.levels(func(_ *arrowWork, lo, hi int) {
 		for g := lo; g < hi; g++ {
 			width, at := a.shape.Width(g), a.shape.Ptr[g]
 			for i := range q {
 				for j := range q {
-					gauss.AddTimes(s.kb[at+i*width:at+(i+1)*width], t.K[(g*q+i)*q+j],
-						t.Sums.B[at+j*width:at+(j+1)*width])
+					gauss.AddTimes(s.kb[at+i*width:at+(i+1)*width], t.by.K[(g*q+i)*q+j],
+						t.by.Sums.B[at+j*width:at+(j+1)*width])
 				}
 			}
 		}
@@ -239,7 +239,7 @@ func (a *arrow) projections(t *arrowState) {
 // the information. On entry grad holds the gradient of log p(L) in the elements of L.
 func (a *arrow) relative(t *arrowState, grad [][]float64) {
 	s, m := &a.sigma, len(a.shape.Border)
-	s.inv = append(s.inv[:0], t.Chol...)
+	s.inv = append(s.inv[:0], t.by.Chol...)
 	dense.InvertUntil(a.crew.Halt, s.inv, m)
 	dense.FillUpper(s.inv, m)
 	for f := range grad {
@@ -250,14 +250,14 @@ func (a *arrow) relative(t *arrowState, grad [][]float64) {
 			for j := range q {
 				grad[f][i*q+j] = 0
 				for k := i; k < q; k++ {
-					grad[f][i*q+j] += t.L[f][k*q+i] * own[k*q+j]
+					grad[f][i*q+j] += t.by.L[f][k*q+i] * own[k*q+j]
 				}
 			}
 		}
 		clear(s.info[f])
 	}
 	a.inverse = append(a.inverse[:0], s.inv...)
-	t.Unwhiten(a.inverse)
+	t.by.Unwhiten(a.inverse)
 	a.projections(t)
 	a.relativeLevels(t, grad[0])
 	for k := range a.fac[1:] {
@@ -290,8 +290,8 @@ func (a *arrow) relativeLevels(t *arrowState, grad []float64) {
 			a.timesInverse(wv, kb, g)
 			for i := range q { // M⁻¹ = I − LᵀD_gK_gᵀ
 				for j := range q {
-					dk[i*q+j] = floats.Dot(t.Sums.D[(g*q+i)*q:(g*q+i+1)*q],
-						t.K[(g*q+j)*q:(g*q+j+1)*q])
+					dk[i*q+j] = floats.Dot(t.by.Sums.D[(g*q+i)*q:(g*q+i+1)*q],
+						t.by.K[(g*q+j)*q:(g*q+j+1)*q])
 				}
 			}
 			for i := range q {
@@ -301,7 +301,7 @@ func (a *arrow) relativeLevels(t *arrowState, grad []float64) {
 						c[i*q+j]++
 					}
 					for k := i; k < q; k++ {
-						c[i*q+j] -= t.L[0][k*q+i] * dk[k*q+j]
+						c[i*q+j] -= t.by.L[0][k*q+i] * dk[k*q+j]
 					}
 				}
 			}
@@ -381,17 +381,17 @@ const (
 // maximize moves L of t to the best at the sums of t, and returns log Z + log p(L) there.
 func (a *arrow) maximize(t *arrowState) float64 {
 	s := &a.sigma
-	from, least := gauss.CloneLists(t.L), math.Inf(-1)
-	if s.kick(a, t.L) {
-		t.L, from = from, t.L
+	from, least := gauss.CloneLists(t.by.L), math.Inf(-1)
+	if s.kick(a, t.by.L) {
+		t.by.L, from = from, t.by.L
 		least = a.logZ(t, nil)
-		t.L, from = from, t.L
+		t.by.L, from = from, t.by.L
 	}
 	z := a.ascend(t)
 	if z < least {
-		t.L, z = from, least
+		t.by.L, z = from, least
 	}
-	s.positive(a, t.L)
+	s.positive(a, t.by.L)
 	return z
 }
 
@@ -447,20 +447,20 @@ func (s *sigma) positive(a *arrow, l [][]float64) {
 // climb takes the step, or a part of it that raises log Z.
 func (a *arrow) climb(t *arrowState, step []float64, z float64) (next float64, ok bool) {
 	s := &a.sigma
-	old, h := gauss.CloneLists(t.L), 1.0
+	old, h := gauss.CloneLists(t.by.L), 1.0
 	for range sigmaHalves {
-		for f := range t.L {
-			copy(t.L[f], old[f])
+		for f := range t.by.L {
+			copy(t.by.L[f], old[f])
 		}
-		a.moveL(t.L, old, step, h)
+		a.moveL(t.by.L, old, step, h)
 		if next = a.logZ(t, s.next); next >= z {
 			s.grad, s.next = s.next, s.grad
 			return next, true
 		}
 		h /= 2
 	}
-	for f := range t.L {
-		copy(t.L[f], old[f])
+	for f := range t.by.L {
+		copy(t.by.L[f], old[f])
 	}
 	return z, false
 }
@@ -487,7 +487,7 @@ func (a *arrow) moveL(l, old [][]float64, step []float64, h float64) {
 func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 	s := &a.sigma
 	n := len(s.coords)
-	unit, g, b := s.units(a, t.L), make([]float64, n), mat.NewSymDense(n, nil)
+	unit, g, b := s.units(a, t.by.L), make([]float64, n), mat.NewSymDense(n, nil)
 	for i, c := range s.coords {
 		if a.shape.Crossed() {
 			unit[i] = 1
@@ -527,10 +527,10 @@ func (a *arrow) hessian(t *arrowState, unit []float64, b *mat.SymDense) bool {
 	s := &a.sigma
 	for i, c := range s.coords {
 		at, h := c.row*a.fac[c.f].Q+c.col, sigmaDiff*unit[i]
-		old := t.L[c.f][at]
-		t.L[c.f][at] = old + h
+		old := t.by.L[c.f][at]
+		t.by.L[c.f][at] = old + h
 		z := a.logZ(t, s.next)
-		t.L[c.f][at] = old
+		t.by.L[c.f][at] = old
 		if math.IsInf(z, -1) {
 			return false
 		}
@@ -559,7 +559,7 @@ func (a *arrow) information(t *arrowState, b *mat.SymDense) {
 		}
 		x := b.At(i, i)
 		if scale := s.scale[c.f]; scale != nil {
-			square := t.L[c.f][c.row*q+c.row] / scale[c.row]
+			square := t.by.L[c.f][c.row*q+c.row] / scale[c.row]
 			x += 2 * square * square
 		}
 		b.SetSym(i, i, max(x, 1e-3))

@@ -129,7 +129,7 @@ func TestArrowMove(t *testing.T) {
 	for _, factors := range arrowFactors {
 		const n = 60
 		p := newArrowProblem(t, n, factors, rng)
-		_, post := p.dense(t, p.a.cur.L)
+		_, post := p.dense(t, p.a.cur.by.L)
 		var c mat.Cholesky
 		if !c.Factorize(post) {
 			t.Fatal("not positive definite")
@@ -153,8 +153,8 @@ func TestArrowMove(t *testing.T) {
 			worst = max(worst, math.Abs(mat.Dot(row, r)-v[i]), math.Abs(mat.Dot(row, m)-d[i]))
 			sum += d[i] * u[i]
 		}
-		z := 0.5*(mat.Dot(h, m)-logDet) + p.a.sigma.logPrior(p.a.cur.L, nil)
-		if want := p.value(t, p.a.cur.L); !ok || math.Abs(z-want-p.prior()) > 1e-10 {
+		z := 0.5*(mat.Dot(h, m)-logDet) + p.a.sigma.logPrior(p.a.cur.by.L, nil)
+		if want := p.value(t, p.a.cur.by.L); !ok || math.Abs(z-want-p.prior()) > 1e-10 {
 			t.Errorf("%v: log Z %v, want %v", factors, z, want)
 		}
 		if worst > 1e-11 || math.Abs(square-sum) > 1e-10 {
@@ -165,7 +165,7 @@ func TestArrowMove(t *testing.T) {
 }
 
 // prior returns −log p(L), which Cover adds to the determinant twice.
-func (p *arrowProblem) prior() float64 { return p.a.sigma.logPrior(p.a.cur.L, nil) }
+func (p *arrowProblem) prior() float64 { return p.a.sigma.logPrior(p.a.cur.by.L, nil) }
 
 // TestArrowSlope compares log Z and its gradient with dense algebra and differences.
 func TestArrowSlope(t *testing.T) {
@@ -175,11 +175,11 @@ func TestArrowSlope(t *testing.T) {
 		p := newArrowProblem(t, 60, factors, rng)
 		a := p.a
 		s := &arrowState{}
-		s.ArrowShape, s.L = a.shape, gauss.CloneLists(a.cur.L)
+		s.by.ArrowShape, s.by.L = a.shape, gauss.CloneLists(a.cur.by.L)
 		a.sum(s, a.in(a.in1, p.delta), a.in(a.in2, p.b))
-		grad := gauss.CloneLists(a.cur.L)
+		grad := gauss.CloneLists(a.cur.by.L)
 		z := a.logZ(s, grad)
-		if want := p.value(t, s.L); math.Abs(z-want) > 1e-10 {
+		if want := p.value(t, s.by.L); math.Abs(z-want) > 1e-10 {
 			t.Errorf("%v: log Z %v, want %v", factors, z, want)
 		}
 		for k, c := range a.sigma.coords {
@@ -187,9 +187,9 @@ func TestArrowSlope(t *testing.T) {
 			step := make([]float64, len(a.sigma.coords))
 			var value [2]float64
 			for i, x := range []float64{h, -h} {
-				l := gauss.CloneLists(s.L)
+				l := gauss.CloneLists(s.by.L)
 				step[k] = x
-				a.moveL(l, s.L, step, 1)
+				a.moveL(l, s.by.L, step, 1)
 				value[i] = p.value(t, l)
 			}
 			want := (value[0] - value[1]) / (2 * h)
