@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -211,17 +212,17 @@ func (g *GLM) linearAt(q *GLMPosterior) *site.LinearModel {
 	return &l
 }
 
-// savedGroup is the saved form of a groupInfo.
-type savedGroup struct {
-	Name        string             `json:"name"`
-	First       int                `json:"first"`
-	Levels      int                `json:"levels"`
-	Effects     []string           `json:"effects,omitempty"`
-	Fixed       bool               `json:"fixed,omitempty"`
-	Independent bool               `json:"independent,omitempty"`
-	Moment      save.List[float64] `json:"moment"`
-	LogSD       save.List[float64] `json:"logSD,omitempty"`
-	Atanh       save.List[float64] `json:"atanh,omitempty"`
+// savedGroups is the saved form of groupInfos, whose columns are in the saved prior: lists with one
+// element per group or effect, and the lists of numbers of all groups one after the other.
+type savedGroups struct {
+	Names       save.List[string]  `json:"names"`
+	Effects     save.List[string]  `json:"effects"`
+	Fixed       save.List[int]     `json:"fixed"` // 0 or 1, like the next two
+	Independent save.List[int]     `json:"independent"`
+	Learned     save.List[int]     `json:"learned"` // whether LogSD and Atanh are known
+	Moments     save.List[float64] `json:"moments"`
+	LogSD       save.List[float64] `json:"logSD"` // zeros if unknown
+	Atanh       save.List[float64] `json:"atanh"`
 }
 
 // savedArrow is the JSON form of a gauss.Arrow: XᵀΓX, from which the covariance follows.
@@ -233,39 +234,58 @@ type savedArrow struct {
 	Len save.List[int]     `json:"lengths,omitempty"` // lengths of these lists
 }
 
-// saveGroups returns the saved form of the groups of p.
-func (p *GLMPosterior) saveGroups() (all []savedGroup) {
+// saveGroups returns the saved form of the groups of p. It returns nil if p has no groups.
+func (p *GLMPosterior) saveGroups() *savedGroups {
+	if len(p.groups) == 0 {
+		return nil
+	}
+	s := &savedGroups{}
 	for i := range p.groups {
 		r := &p.groups[i]
-		s := savedGroup{Name: r.Name, First: r.First, Levels: r.Levels, Effects: r.Effects,
-			Fixed: r.Fixed, Independent: r.Independent, Moment: r.moment}
-		if r.spread != nil {
-			s.LogSD, s.Atanh = r.spread.LogSD, r.spread.Atanh
+		q := r.effects()
+		s.Names, s.Effects = append(s.Names, r.Name), append(s.Effects, r.effectNames()...)
+		s.Fixed = append(s.Fixed, design.B2i(r.Fixed))
+		s.Independent = append(s.Independent, design.B2i(r.Independent))
+		s.Learned = append(s.Learned, design.B2i(r.spread != nil))
+		s.Moments = append(s.Moments, r.moment...)
+		spread := r.spread
+		if spread == nil {
+			spread = &site.FactorSpread{LogSD: make([]float64, q), Atanh: make([]float64, q*q)}
 		}
-		all = append(all, s)
+		s.LogSD, s.Atanh = append(s.LogSD, spread.LogSD...), append(s.Atanh, spread.Atanh...)
 	}
-	return all
+	return s
 }
 
 // loadGroups sets the groups of p, whose prior must be loaded.
-func (p *GLMPosterior) loadGroups(all []savedGroup) error {
+func (p *GLMPosterior) loadGroups(s *savedGroups) error {
 	blocks := p.prior.Blocks()
-	if len(all) != len(blocks) {
-		return fmt.Errorf("%d groups do not fit %d blocks of the prior: %w", len(all), len(blocks),
-			ErrShape)
+	if s == nil {
+		s = &savedGroups{}
 	}
-	for i, s := range all {
-		r := groupInfo{Group: Group{Name: s.Name, First: s.First, Levels: s.Levels,
-			Effects: s.Effects, Fixed: s.Fixed, Independent: s.Independent}, moment: s.Moment}
-		q := r.effects()
-		b := &blocks[i]
-		if q != b.Q || s.First != b.First || s.Levels != b.Levels || len(s.Moment) != q*q ||
-			len(s.LogSD) > 0 && (len(s.LogSD) != q || len(s.Atanh) != q*q) {
-			return fmt.Errorf("group %s does not fit its block of the prior: %w", s.Name, ErrShape)
+	effects, squares := 0, 0
+	for _, b := range blocks {
+		effects, squares = effects+b.Q, squares+b.Q*b.Q
+	}
+	for _, n := range []struct{ got, want int }{{len(s.Names), len(blocks)},
+		{len(s.Effects), effects}, {len(s.Fixed), len(blocks)}, {len(s.Independent), len(blocks)},
+		{len(s.Learned), len(blocks)}, {len(s.Moments), squares}, {len(s.LogSD), effects},
+		{len(s.Atanh), squares}} {
+		if n.got != n.want {
+			return fmt.Errorf("a list of the groups has %d elements instead of %d: %w", n.got, n.want,
+				ErrShape)
 		}
-		if len(s.LogSD) > 0 {
-			r.spread = &site.FactorSpread{LogSD: s.LogSD, Atanh: s.Atanh}
+	}
+	effects, squares = 0, 0
+	for i, b := range blocks {
+		e, m := effects+b.Q, squares+b.Q*b.Q
+		r := groupInfo{Group: Group{Name: s.Names[i], First: b.First, Levels: b.Levels,
+			Effects: s.Effects[effects:e], Fixed: s.Fixed[i] != 0,
+			Independent: s.Independent[i] != 0}, moment: s.Moments[squares:m]}
+		if s.Learned[i] != 0 {
+			r.spread = &site.FactorSpread{LogSD: s.LogSD[effects:e], Atanh: s.Atanh[squares:m]}
 		}
+		effects, squares = e, m
 		p.groups = append(p.groups, r)
 		p.opt.Groups = append(p.opt.Groups, r.Group)
 	}

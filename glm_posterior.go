@@ -117,7 +117,7 @@ type savedGLM struct {
 	ClassNames save.List[string]  `json:"classNames,omitempty"`
 	Seen       *savedSeen         `json:"data,omitempty"` // absent in older files
 	Spread     *savedSpread       `json:"learned,omitempty"`
-	Groups     []savedGroup       `json:"groups,omitempty"`
+	Groups     *savedGroups       `json:"groups,omitempty"`
 }
 
 // savedCov holds one type of gauss.Cov.

@@ -225,7 +225,7 @@ type SavedPrior struct {
 	Each save.List[float64] `json:"classes,omitempty"`   // diagonals of all classes, or
 	Full save.List[float64] `json:"precision,omitempty"` // lower triangle of Λ0, row by row
 
-	Groups []SavedBlock `json:"groups,omitempty"`
+	Groups *SavedBlocks `json:"groups,omitempty"`
 }
 
 // Classes returns the precisions of the weights of K classes, one class after the other.
@@ -266,9 +266,10 @@ func (s *SavedPrior) Load() (*Prior, error) {
 	if err := CheckDiagonal(s.Diag, len(s.Mean), "prior precision"); err != nil {
 		return nil, err
 	}
-	if len(s.Groups) > 0 {
-		p.Prec = slices.Clone(s.Diag)
+	if s.Groups == nil {
+		return p, nil
 	}
+	p.Prec = slices.Clone(s.Diag)
 	return p, p.loadBlocks(s.Groups)
 }
 

@@ -144,18 +144,22 @@ func (p *Prior) addBlocks(a []float64) error {
 	return nil
 }
 
-// SavedBlock is the saved form of a Block.
-type SavedBlock struct {
-	First  int                `json:"first"`
-	Levels int                `json:"levels"`
-	L      save.List[float64] `json:"factor"` // of Σ = LLᵀ, row by row
+// SavedBlocks is the saved form of blocks: lists with one element per block, and the L of all blocks
+// one after the other.
+type SavedBlocks struct {
+	First  save.List[int]     `json:"first"`
+	Levels save.List[int]     `json:"levels"`
+	Q      save.List[int]     `json:"effects"`
+	L      save.List[float64] `json:"factors"`
 }
 
 // saveBlocks returns the saved blocks of p. It replaces their elements of diag, which may be
 // infinite, by 1.
-func (p *Prior) saveBlocks(diag []float64) (s []SavedBlock) {
+func (p *Prior) saveBlocks(diag []float64) *SavedBlocks {
+	s := &SavedBlocks{}
 	for _, b := range p.blocks {
-		s = append(s, SavedBlock{b.First, b.Levels, b.L})
+		s.First, s.Levels, s.Q = append(s.First, b.First), append(s.Levels, b.Levels), append(s.Q, b.Q)
+		s.L = append(s.L, b.L...)
 		for j := b.First; j < b.End(); j++ {
 			diag[j] = 1
 		}
@@ -164,22 +168,36 @@ func (p *Prior) saveBlocks(diag []float64) (s []SavedBlock) {
 }
 
 // loadBlocks sets the blocks that saveBlocks saved.
-func (p *Prior) loadBlocks(saved []SavedBlock) error {
-	end := 0
-	for _, s := range saved {
-		q := int(math.Round(math.Sqrt(float64(len(s.L)))))
-		_, finite := dense.AllFinite(s.L)
-		if q < 1 || q > MostEffects || q*q != len(s.L) || s.First < end || s.Levels < 1 ||
-			s.Levels > (len(p.Mean)-s.First)/q || !finite {
-			return fmt.Errorf("a group of %d levels at weight %d of %d with %d numbers: %w",
-				s.Levels, s.First, len(p.Mean), len(s.L), sentinel.ErrShape)
+func (p *Prior) loadBlocks(s *SavedBlocks) error {
+	n := len(s.First)
+	if len(s.Levels) != n || len(s.Q) != n {
+		return fmt.Errorf("%d groups with %d numbers of levels and %d of effects: %w", n,
+			len(s.Levels), len(s.Q), sentinel.ErrShape)
+	}
+	rest := []float64(s.L)
+	for i, q := range s.Q {
+		b := Block{First: s.First[i], Levels: s.Levels[i], Q: q}
+		free := b.First >= 0 && b.First <= len(p.Mean) && q >= 1 && q <= MostEffects &&
+			len(rest) >= q*q && b.Levels >= 1 && b.Levels <= (len(p.Mean)-b.First)/q
+		for j := b.First; free && j < b.End(); j++ {
+			free = !p.Grouped(j)
 		}
-		b := Block{First: s.First, Levels: s.Levels, Q: q, L: slices.Clone(s.L)}
-		for i := range q {
-			clear(b.L[i*q+i+1 : (i+1)*q])
+		if free {
+			_, free = dense.AllFinite(rest[:q*q])
 		}
-		end = b.End()
+		if !free {
+			return fmt.Errorf("group %d of %d levels with %d effects at weight %d of %d: %w", i,
+				b.Levels, q, b.First, len(p.Mean), sentinel.ErrShape)
+		}
+		b.L, rest = slices.Clone(rest[:q*q]), rest[q*q:]
+		for k := range q {
+			clear(b.L[k*q+k+1 : (k+1)*q])
+		}
 		p.SetBlock(b)
+	}
+	if len(rest) > 0 {
+		return fmt.Errorf("the factors of groups have %d more numbers: %w", len(rest),
+			sentinel.ErrShape)
 	}
 	return nil
 }
