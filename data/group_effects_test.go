@@ -44,6 +44,9 @@ func TestGroupEffects(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, post := fitGroups(t, string(sleep), "reaction ~ days + (1 + days | subject)", true)
+	if text := m.Summary(post).String(); strings.Contains(text, "edge") {
+		t.Errorf("a note about parameters at their edge in\n%s", text)
+	}
 	all, err := m.GroupEffects(post)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%d groups, error %v", len(all), err)
@@ -183,6 +186,9 @@ func TestGroupEdge(t *testing.T) {
 	for _, flat := range []bool{false, true} {
 		m, post := fitGroups(t, b.String(), "y ~ x + (1 + x | g)", flat)
 		g := m.Summary(post).Groups
+		if text := m.Summary(post).String(); flat && !strings.Contains(text, "at its edge") {
+			t.Errorf("no note about the slopes in\n%s", text)
+		}
 		if g[1].SD > 0.1 {
 			t.Fatalf("the slopes have sd %v; want a value near 0", g[1].SD)
 		}

@@ -613,5 +613,16 @@ func (s *Summary) componentsText() string {
 		groups = append(slices.Clone(groups), s.Residual)
 	}
 	write("standard deviations", groups, true)
+	if slices.ContainsFunc(s.Groups, Component.atEdge) {
+		b.WriteString("a standard deviation near 0 or a correlation near ±1 is at its edge: the data " +
+			"do not need it\n")
+	}
 	return b.String()
+}
+
+// atEdge reports whether c has a standard deviation near 0 relative to its interval, or a
+// correlation near ±1. Then lme4 calls the fit singular.
+func (c Component) atEdge() bool {
+	return c.SD <= 0.01*c.Hi ||
+		slices.ContainsFunc(c.Corr, func(r float64) bool { return math.Abs(r) > 0.99 })
 }
