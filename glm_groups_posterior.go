@@ -62,12 +62,8 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
 		return nil
 	}
-	var cov gauss.Cov = p.cov
-	if p.spread != nil {
-		cov = p.spreadCov
-	}
 	variance := make([]float64, len(p.mean))
-	cov.Diag(variance)
+	p.wide().Diag(variance)
 	all := make([]GroupSummary, len(p.groups))
 	variances, total := make([]float64, len(all)), latentNoise(p.lik)
 	for i := range p.groups {

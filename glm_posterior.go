@@ -91,11 +91,13 @@ func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
 		return 0, 0, fmt.Errorf("pgsvi: element %d of the contrast is %v: %w", j, g[j],
 			ErrNotFinite)
 	}
-	all := make([]int, len(g))
-	for j := range all {
-		all[j] = j
+	var used []int
+	for j, v := range g {
+		if v != 0 {
+			used = append(used, j)
+		}
 	}
-	e := effect.Contributions(g, make([]float64, len(g)), [][]int{all}, p.mean, p.wide())[0]
+	e := effect.Contributions(g, make([]float64, len(g)), [][]int{used}, p.mean, p.wide())[0]
 	return e.Mean, e.SD, nil
 }
 

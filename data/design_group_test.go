@@ -602,9 +602,14 @@ func TestSpreadIn(t *testing.T) {
 	if lo, hi := intervalIn(a[:2], &g, 1); !math.IsNaN(lo) || !math.IsNaN(hi) {
 		t.Errorf("interval %v to %v of another group", lo, hi)
 	}
-	g.Effects[1].Lo = 0
-	if lo, hi := intervalIn(a, &g, 1); !math.IsNaN(lo) || !math.IsNaN(hi) {
-		t.Errorf("interval %v to %v of effects of which one may be 0", lo, hi)
+	// An interval that is cut off at 0 is symmetric in the standard deviation instead of its logarithm.
+	g.Effects[1].Lo, g.Effects[1].Hi = 0, g.Effects[1].SD*(1+normal975*spread[1])
+	if got := spreadIn(a, &g); !(math.Abs(got-math.Sqrt(want)) <= 1e-8) {
+		t.Errorf("spread %v with an interval that is cut off at 0, want %v", got, math.Sqrt(want))
+	}
+	g.Corr[0].Lo, g.Corr[0].Hi = -1, 1
+	if got := spreadIn(a, &g); !(got > math.Sqrt(want) && got < 1) {
+		t.Errorf("spread %v with an unknown correlation, above %v", got, math.Sqrt(want))
 	}
 	g.Corr[0].Value = math.NaN()
 	if lo, hi := intervalIn([]float64{0, -2, 0}, &g, 6); lo != 0 || hi != 2*g.Effects[1].Hi {

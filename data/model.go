@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/site"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -605,11 +606,12 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		learn = *o.Learn
 	}
 	o.Learn = &learn
-	if correlated := m.design.correlated(); correlated != "" {
-		if m.classes() {
-			return nil, nil, fmt.Errorf("pgsvi: %s: Softmax does not support correlated effects; "+
-				"write || for independent effects: %w", correlated, pgsvi.ErrParam)
-		}
+	correlated := m.design.correlated()
+	if m.classes() && correlated != "" {
+		return nil, nil, fmt.Errorf("pgsvi: %s: Softmax does not support correlated effects; "+
+			"write || for independent effects: %w", correlated, pgsvi.ErrParam)
+	}
+	if m.eliminates() && (correlated != "" || o.Covariance == pgsvi.AutoCovariance) {
 		if o.Groups == nil {
 			o.Groups = m.design.options(learn.NoPrior)
 		}
@@ -670,6 +672,24 @@ func (m *Model) covariance() pgsvi.Covariance {
 	return pgsvi.DiagonalCovariance
 }
 
+// eliminates reports whether fits use GLMOptions.Groups, which eliminates the levels of the largest
+// group. They do so if effects are correlated. They also do so if there are too many weights for a
+// full covariance, but few enough besides the largest group. A diagonal covariance would understate
+// the uncertainty of the coefficients, which move together with the means of the levels.
+func (m *Model) eliminates() bool {
+	if m.design.correlated() != "" {
+		return true
+	}
+	largest := 0
+	for _, t := range m.design.Terms {
+		if t.Kind == groupTerm {
+			largest = max(largest, t.n)
+		}
+	}
+	return largest > 0 && m.covariance() == pgsvi.DiagonalCovariance &&
+		len(m.Names)+1-largest <= site.MostBorder
+}
+
 // sdName returns the name of the prior standard deviation of a block in package pgsvi.
 func sdName(block, blocks int) string {
 	if blocks == 1 {
@@ -679,11 +699,11 @@ func sdName(block, blocks int) string {
 }
 
 // blocks returns the names of the blocks of features, with the block of the effects first, and the
-// block of each feature. If a group has correlated effects, groups are no blocks and the blocks of
-// their features have no meaning.
+// block of each feature. If fits use GLMOptions.Groups, groups are no blocks and the blocks of their
+// features have no meaning.
 func (m *Model) blocks() (names []string, index []int) {
 	all := m.design.blocks
-	if m.design.correlated() != "" {
+	if m.eliminates() {
 		all = slices.Clone(all)
 		for _, t := range m.design.Terms {
 			for j := t.at; t.Kind == groupTerm && j < t.at+t.n; j++ {

@@ -357,7 +357,7 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 			s.Curves = append(s.Curves, c)
 		}
 	}
-	if m.design.correlated() != "" {
+	if m.eliminates() {
 		groups, i := post.Groups(), 0
 		for _, t := range m.design.Terms {
 			if t.Kind != groupTerm {
@@ -412,8 +412,8 @@ func (t *term) component(effects []string, q int) string {
 	return t.Text + " " + effects[q]
 }
 
-// components returns the components of a group of GLMOptions.Groups. The covariance of its effects
-// is the covariance of the effects of the empty level. The intervals come from own.
+// components returns the components of a group of GLMOptions.Groups, which own describes. If own has
+// no effects, the covariance is that of the effects of the empty level in post.
 func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (all []Component) {
 	g := make([]float64, post.Dim())
 	empty := g[t.at+t.n-t.q : t.at+t.n]
@@ -421,6 +421,9 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 	sd := func(a []float64, scaleA float64, b []float64, scaleB float64) float64 {
 		for e := range empty {
 			empty[e] = a[e]/scaleA + b[e]/scaleB
+		}
+		if len(own.Effects) == t.q {
+			return math.Sqrt(max(0, varianceIn(empty, own)))
 		}
 		if _, sd, err := post.Contrast(g); err == nil {
 			return sd
@@ -444,6 +447,22 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 	return all
 }
 
+// varianceIn returns the variance Σ_jk a_j a_k r_jk s_j s_k of the combination Σ_j a_j u_j of the
+// effects of a group.
+func varianceIn(a []float64, group *pgsvi.GroupSummary) (v float64) {
+	at := 0
+	for j, e := range group.Effects {
+		v += a[j] * a[j] * e.SD * e.SD
+		for k := range j {
+			if s := 2 * a[j] * a[k] * e.SD * group.Effects[k].SD; s != 0 {
+				v += s * group.Corr[at].Value
+			}
+			at++
+		}
+	}
+	return v
+}
+
 // intervalIn returns the 95% interval of the standard deviation sd of the combination Σ_j a_j u_j
 // of the effects of a group. Both ends are NaN if the intervals of the group are not known.
 func intervalIn(a []float64, group *pgsvi.GroupSummary, sd float64) (lo, hi float64) {
@@ -455,21 +474,26 @@ func intervalIn(a []float64, group *pgsvi.GroupSummary, sd float64) (lo, hi floa
 		return math.Abs(a[j]) * group.Effects[j].Lo, math.Abs(a[j]) * group.Effects[j].Hi
 	}
 	spread := spreadIn(a, group)
+	if spread > 1 { // as in GLMPosterior.Groups
+		return max(0, sd-normal975*sd*spread), sd + normal975*sd*spread
+	}
 	return sd * math.Exp(-normal975*spread), sd * math.Exp(normal975*spread)
 }
+
+// uniformSD is the standard deviation of the uniform distribution from −1 to 1.
+const uniformSD = 0.577350269
 
 // spreadIn returns the standard deviation of log s, where s is the standard deviation of the
 // combination Σ_j a_j u_j of the effects of a group. With the standard deviations s_j and the
 // correlations r_jk, s² = Σ_jk a_j a_k r_jk s_j s_k. The delta method takes log s_j and atanh r_jk
-// as independent. The result is NaN if an interval is not known or begins at 0.
+// as independent. The result is NaN if an interval is not known.
 func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
 	halfWidth := func(lo, hi float64) float64 { return (hi - lo) / (2 * normal975) }
-	total, squares := 0., 0. // s², and the variance of s²
+	squares := 0. // variance of s²
 	slope := make([]float64, len(a))
 	at := 0
 	for j, e := range group.Effects {
 		slope[j] += 2 * a[j] * a[j] * e.SD * e.SD
-		total += a[j] * a[j] * e.SD * e.SD
 		for k := range j {
 			r := group.Corr[at]
 			at++
@@ -477,22 +501,28 @@ func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
 			if product == 0 {
 				continue
 			}
-			total += product * r.Value
 			slope[j] += product * r.Value
 			slope[k] += product * r.Value
 			if r.Lo < r.Hi {
-				d := product * (1 - r.Value*r.Value) * halfWidth(math.Atanh(r.Lo), math.Atanh(r.Hi))
-				squares += d * d
+				d := (1 - r.Value*r.Value) * halfWidth(math.Atanh(r.Lo), math.Atanh(r.Hi))
+				if !(d < uniformSD) { // the data do not determine r
+					d = uniformSD
+				}
+				squares += product * product * d * d
 			}
 		}
 	}
 	for j, e := range group.Effects {
-		if slope[j] != 0 {
-			d := slope[j] * halfWidth(math.Log(e.Lo), math.Log(e.Hi))
-			squares += d * d
+		if slope[j] == 0 {
+			continue
 		}
+		spread := halfWidth(math.Log(e.Lo), math.Log(e.Hi))
+		if e.Lo == 0 { // GLMPosterior.Groups cut off e.SD ± 1.96 e.SD·spread
+			spread = (e.Hi/e.SD - 1) / normal975
+		}
+		squares += slope[j] * slope[j] * spread * spread
 	}
-	if spread := math.Sqrt(squares) / (2 * total); !math.IsInf(spread, 0) {
+	if spread := math.Sqrt(squares) / (2 * varianceIn(a, group)); !math.IsInf(spread, 0) {
 		return spread
 	}
 	return math.NaN()
@@ -600,5 +630,16 @@ func (s *Summary) componentsText() string {
 		groups = append(slices.Clone(groups), s.Residual)
 	}
 	write("standard deviations", groups, true)
+	if slices.ContainsFunc(s.Groups, Component.atEdge) {
+		b.WriteString("a standard deviation near 0 or a correlation near ±1 is at its edge: the data " +
+			"do not need it\n")
+	}
 	return b.String()
+}
+
+// atEdge reports whether c has a standard deviation near 0 relative to its interval, or a
+// correlation near ±1. Then lme4 calls the fit singular.
+func (c Component) atEdge() bool {
+	return c.SD <= 0.01*c.Hi ||
+		slices.ContainsFunc(c.Corr, func(r float64) bool { return math.Abs(r) > 0.99 })
 }

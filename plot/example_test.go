@@ -70,3 +70,20 @@ func ExampleTopicLinks() {
 	fmt.Println(math.Abs(links.At(0, 1)) < 1e-12)
 	// Output: true
 }
+
+// The effects of three shops, such as GLMPosterior.Groups returns.
+func ExampleGroups() {
+	g := &pgsvi.GroupSummary{Name: "shop", Levels: 3,
+		Effects: []pgsvi.GroupEffect{{Name: "(Intercept)", SD: 0.8, Lo: 0.4, Hi: 1.6}},
+		Mean:    mat.NewDense(3, 1, []float64{0.9, -0.7, 0.1}),
+		SD:      mat.NewDense(3, 1, []float64{0.3, 0.3, 0.2})}
+	p := plot.Groups(plot.Labels{X: "log sales, 95% interval"}, g, []string{"A", "B", "C"})
+
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	fmt.Println(p.Title.Text, plot.Save(filepath.Join(dir, "shops.svg"), p, 5))
+	// Output: shop: effects of 3 levels <nil>
+}

@@ -1,5 +1,6 @@
 // Package plot draws fits and posteriors: bands, coefficients, calibration, traces, the components
-// of a Gaussian process, the probabilities of a classifier, and the correlations of topics.
+// of a Gaussian process, the effects of the levels of a group, the probabilities of a classifier, and
+// the correlations of topics.
 //
 // Each function returns a gonum.Plot, which can be changed before [Save] writes it as PNG, SVG or
 // PDF:

@@ -39,6 +39,25 @@ func row(name string, mean, sd, lo, hi float64) pgsvi.SummaryRow {
 	return pgsvi.SummaryRow{Name: name, Mean: mean, SD: sd, Lo: lo, Hi: hi}
 }
 
+// grouped returns the effects of a number of levels. The first level has the largest mean.
+func grouped(levels, effects int) *pgsvi.GroupSummary {
+	g := &pgsvi.GroupSummary{Name: "region", Levels: levels,
+		Mean: mat.NewDense(levels, effects, nil), SD: mat.NewDense(levels, effects, nil)}
+	for j := range effects {
+		e := pgsvi.GroupEffect{Name: []string{"(Intercept)", "age", "x", "y", "z"}[j], SD: 0.5,
+			Lo: 0.25, Hi: 0.75}
+		if j == 1 {
+			e.Lo, e.Hi = nan, nan
+		}
+		g.Effects = append(g.Effects, e)
+		for i := range levels {
+			g.Mean.Set(i, j, 1-2*float64(i)/float64(levels))
+			g.SD.Set(i, j, 0.3)
+		}
+	}
+	return g
+}
+
 // pictures returns a picture of each kind with ordinary data.
 func pictures() map[string]*gonum.Plot {
 	at, truth := lines("observed", 12), lines("truth", 200)
@@ -98,6 +117,7 @@ func pictures() map[string]*gonum.Plot {
 		"gap": Trace(Labels{}, nan, Run{"block steps", fast}),
 		"probabilities": Probabilities(Labels{"Classes", "width (cm)", "height (cm)"},
 			[2]string{"left", "right"}, x, []float64{-1, 1, -1, 1}, logistic),
+		"groups": Groups(Labels{}, grouped(3, 2), []string{"Ost", "West", "Süd"}),
 		"topics": TopicGraph(Labels{Title: "Topics"}, names,
 			[]float64{0.1, 0.4, 0.2, 0.2, 0.1}, TopicLinks(sigma)),
 	}
@@ -185,7 +205,9 @@ func TestTexts(t *testing.T) {
 			"steps;1e-10",
 		"gap":           "estimated gap (nats)",
 		"probabilities": "width (cm);height (cm);left;right;even odds;0.1 and 0.9",
-		"topics":        "Topics;occur together;wind;bank",
+		"groups": "region: effects of 3 levels;(Intercept);sd 0.5 (0.25 to 0.75);age;sd 0.5;Ost;" +
+			"West;Süd;mean, 95% interval",
+		"topics": "Topics;occur together;wind;bank",
 	} {
 		_, _, texts := drawn(all[name])
 		for text := range strings.SplitSeq(want, ";") {
@@ -279,6 +301,8 @@ func TestOddNumbers(t *testing.T) {
 		return slices.Repeat([]float64{0.5}, n)
 	}
 	x := mat.NewDense(2, 2, []float64{nan, inf, 3, 3})
+	odd := &pgsvi.GroupSummary{Effects: []pgsvi.GroupEffect{{SD: nan, Lo: nan, Hi: inf}},
+		Mean: mat.NewDense(len(bad), 1, bad), SD: mat.NewDense(len(bad), 1, bad)}
 	for name, p := range map[string]*gonum.Plot{
 		"bands":   Bands(Labels{}, s, points),
 		"nothing": Bands(Labels{}),
@@ -296,6 +320,7 @@ func TestOddNumbers(t *testing.T) {
 		"traces":        Trace(Labels{}, 3, Run{"a", trace}),
 		"probabilities": Probabilities(Labels{}, [2]string{}, x, []float64{1, nan}, bads),
 		"flat":          Probabilities(Labels{}, [2]string{}, x, []float64{1, 1}, half),
+		"groups":        Groups(Labels{}, odd, nil),
 		"topics": TopicGraph(Labels{}, []string{"a", "b"}, []float64{nan, inf},
 			mat.NewSymDense(2, []float64{1, nan, nan, 1})),
 		"one topic": TopicGraph(Labels{}, []string{""}, []float64{1},
@@ -310,6 +335,45 @@ func TestOddNumbers(t *testing.T) {
 			}
 		}
 		drawn(p)
+	}
+}
+
+// TestGroups checks that a panel of effects starts with the largest mean, that its names do not
+// overlap, and how many names it draws.
+func TestGroups(t *testing.T) {
+	for _, c := range []struct {
+		levels, effects int
+		height          vg.Length // in cm
+		names           int       // in each panel
+	}{
+		{1, 1, 10, 1}, {18, 1, 10, 18}, {18, 3, 10, 18}, {18, 5, 20, 18}, {60, 2, 27, 60},
+		{60, 1, 10, 20}, {61, 1, 40, 31}, {1000, 4, 60, 59},
+	} {
+		names := make([]string, c.levels)
+		for i := range names {
+			names[i] = fmt.Sprint("level ", i)
+		}
+		p := Groups(Labels{}, grouped(c.levels, c.effects), names)
+		var r recorder.Canvas
+		p.Draw(draw.NewCanvas(&r, vg.Length(Width)*vg.Centimeter, c.height*vg.Centimeter))
+		panels, drawn, last := 0, 0, vg.Length(0)
+		for _, a := range r.Actions {
+			s, ok := a.(*recorder.FillString)
+			if !ok || !strings.HasPrefix(s.String, "level") {
+				continue
+			}
+			if drawn++; s.String == "level 0" {
+				panels++ // its name is the first of a panel
+			} else if last-s.Point.Y < s.Size {
+				t.Errorf("%+v: %q is %v below another name of size %v", c, s.String,
+					last-s.Point.Y, s.Size)
+			}
+			last = s.Point.Y
+		}
+		if panels != c.effects || drawn != c.effects*c.names {
+			t.Errorf("%+v: %d panels start with the first level, and there are %d names", c, panels,
+				drawn)
+		}
 	}
 }
 
@@ -441,6 +505,13 @@ func TestPanics(t *testing.T) {
 		"probabilities": func() {
 			Probabilities(Labels{}, [2]string{}, mat.NewDense(1, 2, nil), []float64{1},
 				func(*mat.Dense) []float64 { return nil })
+		},
+		"no group":    func() { Groups(Labels{}, &pgsvi.GroupSummary{}, nil) },
+		"group names": func() { Groups(Labels{}, grouped(3, 1), []string{"a"}) },
+		"group effects": func() {
+			g := grouped(3, 2)
+			g.Effects = g.Effects[:1]
+			Groups(Labels{}, g, nil)
 		},
 		"topics": func() { TopicGraph(Labels{}, []string{"a"}, nil, mat.NewSymDense(1, nil)) },
 	} {

@@ -272,10 +272,14 @@ func (s *span) axis(a *gonum.Axis, part float64) {
 }
 
 // round returns about six ticks at multiples of 1, 2 or 5 times a power of ten.
-func round(lo, hi float64) (ticks []gonum.Tick) {
-	power := math.Pow10(int(math.Floor(math.Log10((hi - lo) / 7))))
+func round(lo, hi float64) []gonum.Tick { return rounded(lo, hi, 7) }
+
+// rounded returns at most n + 1 ticks at multiples of 1, 2 or 5 times a power of ten.
+func rounded(lo, hi float64, n int) (ticks []gonum.Tick) {
+	most := float64(n)
+	power := math.Pow10(int(math.Floor(math.Log10((hi - lo) / most))))
 	step := power
-	for i := 0; (hi-lo)/step > 7 && i < 3; i++ {
+	for i := 0; (hi-lo)/step > most && i < 3; i++ {
 		step = power * []float64{2, 5, 10}[i]
 	}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))

@@ -5,7 +5,7 @@
 //
 // The programs are GaussianProcessClassifier, GaussianProcessRegressor, LogisticRegression,
 // PoissonRegressor, HistGradientBoostingClassifier and LatentDirichletAllocation of scikit-learn
-// (Debian: python3-sklearn) and ADVI in rstanarm (r-cran-rstanarm). Run the command in the root of
+// (Debian: python3-sklearn), ADVI in rstanarm (r-cran-rstanarm), and lme4. Run the command in the root of
 // the repository, which has testdata. The folder of the shared data sets, by default PGSVI_DATA,
 // adds USPS, a9a and AP. The command skips parts without their data or program, with a message.
 // -only selects parts:
@@ -24,6 +24,7 @@
 //	wide      logistic regression, generated rows, as many columns as rows
 //	sparse    Gaussian processes that learn from 50,000 generated rows or more, and gradient
 //	          boosting
+//	groups    mixed models of generated rows with lme4 (r-cran-lme4)
 //	advi      the data of glm and a9a with ADVI, and its distance from the optimum
 //	lda       topics of documents, and held-out words
 //	stream    logistic regression on more rows than memory holds, from a file (pgsvi alone)
@@ -88,6 +89,7 @@ var parts = []part{
 	{"digits", (*options).sklearn, (*options).digits, list},
 	{"wide", (*options).sklearn, (*options).wide, list},
 	{"sparse", (*options).sklearn, (*options).sparse, list},
+	{"groups", (*options).lme4, (*options).groups, groupsTable},
 	{"advi", (*options).rstanarm, (*options).advi, adviTable},
 	{"lda", (*options).sklearn, (*options).lda, ldaTable},
 	{"stream", (*options).itself, (*options).stream, streamTable},
@@ -120,10 +122,10 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.data, "data", os.Getenv("PGSVI_DATA"), "folder of the shared data sets")
 	fs.StringVar(&o.out, "out", ".", "folder of peers.csv")
 	fs.StringVar(&o.python, "python", "python3", "Python with scikit-learn")
-	fs.StringVar(&o.rscript, "rscript", "Rscript", "R with rstanarm")
+	fs.StringVar(&o.rscript, "rscript", "Rscript", "R with rstanarm and lme4")
 	fs.IntVar(&o.repeats, "repeats", 5,
 		"fits by each program, whose median time counts; for ADVI, seeds")
-	fs.IntVar(&o.rows, "rows", 1000000, "rows of parts dense and sparse, at least 1000")
+	fs.IntVar(&o.rows, "rows", 1000000, "rows of parts dense and sparse, at least 1000; the most rows of groups")
 	fs.IntVar(&o.streamed, "streamed", 20000000,
 		"rows of part stream, at least 1000; 250 bytes each in a temporary file")
 	fs.BoolVar(&o.tables, "tables", false,
@@ -131,7 +133,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
 	only := fs.String("only", "",
 		"parts to run, separated by commas: gp, learn, classify, regress, glm, a9a, counts, "+
-			"small, dense, digits, wide, sparse, advi, lda, stream, cores")
+			"small, dense, digits, wide, sparse, groups, advi, lda, stream, cores")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

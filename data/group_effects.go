@@ -1,0 +1,113 @@
+package data
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
+)
+
+// GroupEffects holds the effects of the levels of a grouping factor in units of the table, like
+// ranef and VarCorr of lme4, but without new levels. Mean and SD include the uncertainty of the
+// coefficients, which ranef leaves out. Share is NaN if the fit does not use GLMOptions.Groups.
+// The interval of a correlation is NaN if the fit centers the column of a slope. See plot.Groups.
+type GroupEffects struct {
+	pgsvi.GroupSummary
+	// LevelNames holds the names of the levels, in the order of the rows of Mean and SD.
+	LevelNames []string
+}
+
+// GroupEffects returns the effects of each group of the formula, in the order of its terms. It
+// returns nil if the formula has no groups. The error wraps ErrShape if post has other weights than
+// the model, and ErrParam if the outcome has three or more classes without an order.
+func (m *Model) GroupEffects(post *pgsvi.GLMPosterior) ([]GroupEffects, error) {
+	if n := post.Cols(); n != len(m.Names) {
+		return nil, fmt.Errorf("pgsvi: the posterior has %d columns, but the model has %d: %w", n,
+			len(m.Names), pgsvi.ErrShape)
+	}
+	if m.classes() {
+		return nil, fmt.Errorf("pgsvi: GroupEffects does not support Softmax, which has effects for "+
+			"each class; use GLMPosterior.Summary: %w", pgsvi.ErrParam)
+	}
+	var s Summary
+	s.components(m, post)
+	byParam := map[string]Component{}
+	for _, c := range s.Groups {
+		byParam[c.Param] = c
+	}
+	fitted := map[int]pgsvi.GroupSummary{} // by first feature
+	for i, g := range post.Groups() {
+		if d := m.design.groups(); i < len(d) && len(d[i].effects) == len(g.Effects) {
+			fitted[d[i].first] = g
+		}
+	}
+	var all []GroupEffects
+	for _, t := range m.design.Terms {
+		if t.Kind != groupTerm {
+			continue
+		}
+		e := GroupEffects{LevelNames: t.Levels}
+		e.Name, e.Levels, e.Share = t.by(), len(t.Levels), math.NaN()
+		units := t.units()
+		own, known := fitted[t.at]
+		if known {
+			e.Share = own.Share
+		}
+		at := 0
+		for j, name := range t.effects() {
+			c := byParam["sd["+t.effectBlock(name)+"]"]
+			e.Effects = append(e.Effects, pgsvi.GroupEffect{Name: name, SD: c.SD, Lo: c.Lo, Hi: c.Hi})
+			for k, r := range c.Corr {
+				corr := pgsvi.GroupCorr{A: name, B: t.effects()[k], Value: r, Lo: math.NaN(),
+					Hi: math.NaN()}
+				if known && single(units[j]) && single(units[k]) {
+					corr.Lo, corr.Hi = own.Corr[at].Lo, own.Corr[at].Hi
+				}
+				e.Corr = append(e.Corr, corr)
+				at++
+			}
+		}
+		if err := t.effectsOf(&e, units, post); err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// single reports whether only one element of row differs from 0.
+func single(row []float64) bool {
+	n := 0
+	for _, u := range row {
+		n += b2i(u != 0)
+	}
+	return n == 1
+}
+
+// effectsOf stores the means and the standard deviations of the effects of a group in e. The effects
+// are the product of units and the weights of a level.
+func (t *term) effectsOf(e *GroupEffects, units [][]float64, post *pgsvi.GLMPosterior) error {
+	e.Mean, e.SD = mat.NewDense(e.Levels, t.q, nil), mat.NewDense(e.Levels, t.q, nil)
+	mean, sd := post.Mean(nil), post.SD(nil)
+	contrast := make([]float64, post.Dim())
+	for i := range e.Levels {
+		first := t.at + i*t.q
+		for j, row := range units {
+			if single(row) {
+				e.Mean.Set(i, j, row[j]*mean[first+j])
+				e.SD.Set(i, j, math.Abs(row[j])*sd[first+j])
+				continue
+			}
+			copy(contrast[first:], row)
+			m, s, err := post.Contrast(contrast)
+			if err != nil {
+				return err
+			}
+			e.Mean.Set(i, j, m)
+			e.SD.Set(i, j, s)
+			clear(contrast[first : first+t.q])
+		}
+	}
+	return nil
+}
