@@ -23,7 +23,7 @@ type plateTerms struct {
 	full        *graphTerms
 	profile     *graph.Profile
 	from        *Exp // the first q of all blocks
-	prior, init *Exp // of the global blocks
+	prior, init *Exp // prior and first q of the global blocks
 	base        []float64
 	norm        float64
 }

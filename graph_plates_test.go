@@ -122,8 +122,8 @@ func interceptsPlate(n int) *pgsvi.Graph {
 	return g
 }
 
-// topicsPlate is latent Dirichlet allocation with n documents of 40 words, most of which are of one
-// half of the vocabulary.
+// topicsPlate is latent Dirichlet allocation with n documents of 40 words. Most words of a document come
+// from one half of the vocabulary.
 func topicsPlate(n int) *pgsvi.Graph {
 	rng := testkit.Rand(405)
 	const half = 6

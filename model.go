@@ -128,9 +128,9 @@ type Evaluation struct {
 	// direction look for a direction in which the ELBO curves upward. If there is one, as at a
 	// saddle, Gap is +Inf. It does not distinguish a local maximum from the best one. A run computes
 	// it when the estimate above reaches the goal, and continues if it is larger. Above 1 nat, it only
-	// shows that much is left. These gradients do not count in Iteration.Passes. Where f or h has a
-	// kink, as an h of your own may have at a group of zeros, Gap is estimated from the last changes
-	// of the ELBO.
+	// shows that much is left. These gradients do not count in Iteration.Passes. The last
+	// changes of the ELBO give Gap if f or h has a kink there, as an h of your own may have at a group
+	// of zeros.
 	//
 	// If f is noisy, Newton's method would measure the noise. Without a StepSize and with KL and
 	// KLTo, Gap is then the estimate of the noisy steps, and otherwise +Inf. Mini-batches of an f

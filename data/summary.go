@@ -413,7 +413,7 @@ func (t *term) component(effects []string, q int) string {
 }
 
 // components returns the components of a group of GLMOptions.Groups, which own describes. If own has
-// no effects, the covariance is that of the effects of the empty level in post.
+// no effects, the effects of the empty level in post give the covariance.
 func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (all []Component) {
 	g := make([]float64, post.Dim())
 	empty := g[t.at+t.n-t.q : t.at+t.n]

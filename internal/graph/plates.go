@@ -13,7 +13,7 @@ import (
 
 // Plates divides a model.
 type Plates struct {
-	Global []bool // of each block
+	Global []bool // whether a block is global
 	model  *Model
 	first  []int // rows of all factors before each factor, and all rows
 	before []int // copies of all blocks before each block, and all copies
@@ -164,7 +164,7 @@ func (p *Plates) candidates(touched []place) (blocks []int) {
 // collect stores the units in the order of their first rows.
 func (p *Plates) collect(u *unions, touched []place, of []int32) {
 	n := len(of) - 1
-	number := make([]int32, len(u.parent)) // of the unit at each root, from 1
+	number := make([]int32, len(u.parent)) // number of the unit at each root, from 1
 	var alone []int32
 	var size []int32
 	unit := make([]int32, n)

@@ -170,7 +170,7 @@ func TestPlates(t *testing.T) {
 // checkUnits fails unless each row and each copy of a plate is in one unit, with all its rows.
 func checkUnits(t *testing.T, p *Plates) {
 	t.Helper()
-	unit := map[int32]int{} // of each row
+	unit := map[int32]int{} // unit of each row
 	owner := map[place]int{}
 	for u := range p.Len() {
 		for _, r := range p.rows[p.rowsOf[u]:p.rowsOf[u+1]] {

@@ -29,13 +29,13 @@ type Profile struct {
 	mu   []float64 // mean parameters of Start
 	span [][2]int  // where the global blocks are in μ
 	idle []place   // copies of plates that no row touches
-	rest Sum       // of these copies
+	rest Sum       // sum over these copies
 	pool sync.Pool // *profileWork
 }
 
 // Copies holds the distributions of all copies in the layout of μ, as natural parameters.
 type Copies struct {
-	Family       []expfam.Family // of a copy of each block
+	Family       []expfam.Family // family of one copy of each block
 	Prior, Start []float64       // p and the first q
 	Base         []float64       // b
 	Norm         []float64       // a of each copy of each block
@@ -101,13 +101,13 @@ func (f *Profile) Unpack(dst, x []float64) {
 // laid out as μ, and the copies of other units hold leftovers.
 type profileWork struct {
 	*modelWork
-	mu, eta []float64 // of the present q
+	mu, eta []float64 // parameters of the present q
 	grad    []float64 // ∇_μ Σ E[log f]
 	to, at  []float64 // η and μ of the target, or of the q that is tried
 	lastEta []float64 // η before the last target
 	lastTo  []float64 // the last target
 	pull    []float64 // Σ grad over the units that are done, for global blocks
-	done    Sum       // of these units
+	done    Sum       // sum over these units
 	small   [2][]float64
 	moving  []int
 }

@@ -17,9 +17,9 @@ import (
 // Saved holds the numbers of a Gaussian. Triangles are packed row by row.
 type Saved struct {
 	Mean     save.List[float64] `json:"mean"`
-	Variance save.List[float64] `json:"variance,omitempty"` // of a Diagonal
-	Factor   save.List[float64] `json:"factor,omitempty"`   // of a Full: the lower triangle of L
-	LogDet   float64            `json:"logdet,omitempty"`   // of a Full: log|V|
+	Variance save.List[float64] `json:"variance,omitempty"` // diagonal of V, for a Diagonal
+	Factor   save.List[float64] `json:"factor,omitempty"`   // lower triangle of L, for a Full
+	LogDet   float64            `json:"logdet,omitempty"`   // log|V|, for a Full
 	// Cov and Precision are the lower triangles of V and V⁻¹. They differ from L by rounding. Both
 	// are empty if the Full had not computed them.
 	Cov       save.List[float64] `json:"cov,omitempty"`

@@ -157,7 +157,7 @@ func (d *designRun) bend(theta []float64) (grad []float64, b *mat.SymDense) {
 }
 
 // mode moves θ to the mode of the surrogate. It returns the standard deviations along the axes of
-// its curvature in the columns of axes, or false if the curvature has none.
+// its curvature in the columns of axes, or false if the surrogate or its curvature is not finite.
 func (d *designRun) mode(theta []float64) (axes *mat.Dense, ok bool) {
 	n := len(theta)
 	z := d.surrogate(theta)
