@@ -616,3 +616,33 @@ func TestSpreadIn(t *testing.T) {
 		t.Errorf("interval %v to %v of one effect with %+v", lo, hi, g.Effects[1])
 	}
 }
+
+// TestGroupShare compares the share of groups in the variance with lme4, and checks which models have
+// none.
+func TestGroupShare(t *testing.T) {
+	sleep, err := os.ReadFile("../examples/groups/sleep.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := func(text string) *Summary {
+		m, post := fitGroups(t, string(sleep), text, false)
+		return m.Summary(post)
+	}
+	// lmer(reaction ~ days + (1 | subject)): 1378.2/(1378.2 + 960.5) by REML
+	s := summary("reaction ~ days + (1 | subject)")
+	if got := s.Groups[0].Share; !(math.Abs(got-0.5893) <= 0.01) {
+		t.Errorf("share %v, lme4 has 0.5893", got)
+	}
+	if !strings.Contains(s.String(), "share") {
+		t.Errorf("no share in\n%v", s)
+	}
+	for _, c := range summary("reaction ~ days + (1 + days || subject)").Groups {
+		if c.Share != 0 {
+			t.Errorf("%s has the share %v, although it depends on the row", c.Name, c.Share)
+		}
+	}
+	g := summary("reaction ~ days + (1 + days | subject)").Groups
+	if !(g[0].Share > 0.5 && g[0].Share < 0.9) || g[1].Share != 0 {
+		t.Errorf("shares %v and %v of correlated effects", g[0].Share, g[1].Share)
+	}
+}

@@ -65,9 +65,15 @@ type Component struct {
 	Corr []float64
 	// Levels is the number of groups, or 0 for a curve.
 	Levels int
+	// Share is the share of all effects of the group in the variance of groups and residuals
+	// (intraclass correlation; see pgsvi.GroupSummary). Only the first effect of a group has it. It
+	// is 0 if it is not known, as in a model whose slopes are all independent.
+	Share float64
 	// EDF is the effective degrees of freedom, the number of weights that the rows determine rather
 	// than the prior (MacKay 1992). It is 0 for the residuals.
 	EDF float64
+
+	slope bool // not an intercept
 }
 
 // Summary returns the tables of a posterior of the model. Coefficients is nil for Softmax.
@@ -380,6 +386,22 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		if p, ok := learned["GaussianNoise.Var"]; ok {
 			s.Residual.Lo, s.Residual.Hi = math.Sqrt(p.Lo), math.Sqrt(p.Hi)
 		}
+		if !m.eliminates() {
+			s.shares()
+		}
+	}
+}
+
+// shares sets the shares of groups with intercepts alone in the variance of groups and residuals.
+func (s *Summary) shares() {
+	total := s.Residual.SD * s.Residual.SD
+	for _, c := range s.Groups {
+		if total += c.SD * c.SD; c.slope {
+			return // the variance of a slope depends on the row
+		}
+	}
+	for i := range s.Groups {
+		s.Groups[i].Share = s.Groups[i].SD * s.Groups[i].SD / total
 	}
 }
 
@@ -397,6 +419,7 @@ func (d *design) describe(c *Component) bool {
 			continue
 		}
 		c.Name, c.Param, c.Levels = t.component(effects, q), "sd["+c.Name+"]", len(t.Levels)
+		c.slope = effects[q] != interceptEffect
 		unit := t.units()[q][q]
 		c.SD, c.Lo, c.Hi = unit*c.SD, unit*c.Lo, unit*c.Hi
 		return true
@@ -435,6 +458,9 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 		c := Component{Name: t.component(effects, e), Levels: len(t.Levels),
 			Param: "sd[" + t.effectBlock(effects[e]) + "]", SD: sd(row, 1, none, 1)}
 		c.Lo, c.Hi = intervalIn(row, own, c.SD)
+		if e == 0 && own.Share > 0 {
+			c.Share = own.Share
+		}
 		for k, before := range units[:e] {
 			if t.Independent {
 				break
@@ -575,6 +601,30 @@ func precise(v, sd float64) string {
 	return table.Precise(v, sd)
 }
 
+// addColumn appends a column to lines, whose first line is the head. It leaves out a column without
+// text, and reports whether there is any.
+func addColumn(lines [][]string, head string, text func(i int) string) bool {
+	column, any := []string{head}, false
+	for i := range lines[1:] {
+		column = append(column, text(i))
+		any = any || column[i+1] != ""
+	}
+	for i := range lines {
+		if any {
+			lines[i] = append(lines[i], column[i])
+		}
+	}
+	return any
+}
+
+// textIf returns the formatted value, or no text unless known is set.
+func textIf(known bool, format string, value any) string {
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf(format, value)
+}
+
 // short formats v with four digits. It returns "" for NaN.
 func short(v float64) string {
 	if math.IsNaN(v) {
@@ -586,37 +636,30 @@ func short(v float64) string {
 // componentsText returns the tables of curves and variance components.
 func (s *Summary) componentsText() string {
 	var b strings.Builder
-	write := func(title string, all []Component, groups bool) {
+	write := func(title string, all []Component) {
 		if len(all) == 0 {
 			return
 		}
-		head := []string{title, "sd", "2.5%", "97.5%", "edf"}
-		if groups {
-			head = append(head, "groups")
-		}
-		fixed, corr := len(head), 0
+		lines := [][]string{{title, "sd", "2.5%", "97.5%"}}
 		for _, c := range all {
-			corr = max(corr, len(c.Corr))
+			lines = append(lines, []string{c.Name, short(c.SD), short(c.Lo), short(c.Hi)})
 		}
-		if head = append(head, make([]string, corr)...); corr > 0 {
-			head[fixed] = "corr"
-		}
-		lines := [][]string{head}
-		for _, c := range all {
-			line := []string{c.Name, short(c.SD), short(c.Lo), short(c.Hi), ""}
-			if c.EDF > 0 {
-				line[4] = fmt.Sprintf("%.1f", c.EDF)
+		addColumn(lines, "edf", func(i int) string { return textIf(all[i].EDF > 0, "%.1f", all[i].EDF) })
+		addColumn(lines, "groups", func(i int) string {
+			return textIf(all[i].Levels > 0, "%d", all[i].Levels)
+		})
+		addColumn(lines, "share", func(i int) string {
+			return textIf(all[i].Share > 0, "%.0f%%", 100*all[i].Share)
+		})
+		for k, head := 0, "corr"; ; k, head = k+1, "" {
+			if !addColumn(lines, head, func(i int) string {
+				if k >= len(all[i].Corr) {
+					return ""
+				}
+				return fmt.Sprintf("%.3f", all[i].Corr[k])
+			}) {
+				break
 			}
-			if groups && c.Levels > 0 {
-				line = append(line, fmt.Sprint(c.Levels))
-			} else if groups {
-				line = append(line, "")
-			}
-			line = append(line, make([]string, corr)...)
-			for k, r := range c.Corr {
-				line[fixed+k] = fmt.Sprintf("%.3f", r)
-			}
-			lines = append(lines, line)
 		}
 		table.Align(lines)
 		b.WriteByte('\n')
@@ -624,12 +667,12 @@ func (s *Summary) componentsText() string {
 			b.WriteString(strings.TrimRight(strings.Join(line, "  "), " ") + "\n")
 		}
 	}
-	write("smooth curves", s.Curves, false)
+	write("smooth curves", s.Curves)
 	groups := s.Groups
 	if s.Residual.Name != "" {
 		groups = append(slices.Clone(groups), s.Residual)
 	}
-	write("standard deviations", groups, true)
+	write("standard deviations", groups)
 	if slices.ContainsFunc(s.Groups, Component.atEdge) {
 		b.WriteString("a standard deviation near 0 or a correlation near ±1 is at its edge: the data " +
 			"do not need it\n")
