@@ -621,12 +621,10 @@ func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 	return g.gramUntil(h)
 }
 
-// LOO runs leave-one-out cross-validation with the cavities of q. The error wraps
-//   - ErrParam if q is nil or has other inputs or another kernel than g;
-//   - ErrNotPosDef if a row has more precision than q, because q belongs to other responses or is
-//     not converged, or if no row can be left out;
-//   - ErrNotFinite if a row that is left out has no log probability;
-//   - ErrMemory if LOO takes more than GPOptions.MaxMemory.
+// LOO runs leave-one-out cross-validation with the cavities of q, which must be fitted to all rows
+// of g. If GLMOptions.Learn is set, the likelihood and the prior are those that q has learned. q may
+// come from a stream or a file. g may hold only some of the rows if q has a full covariance and at
+// most as many weights as rows.
 //
 // A Softmax with K classes takes 8 (K − 1)² N² + 8 K N² bytes and at least (K N)³ operations.
 // LOO.Err then includes a tenth of the change that each row causes, as for GLM.LOO.
@@ -726,7 +724,7 @@ func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*
 		return nil, err
 	}
 	if cov, ok := q.cov.(*gauss.Contrasts); ok {
-		samplers, err := loo.ClassSamplers(&g.lin, q.mean, cov)
+		samplers, err := loo.ClassSamplers(g.linearAt(q), q.mean, cov)
 		if err != nil {
 			return nil, prefixed(err)
 		}
@@ -752,15 +750,35 @@ func (g *GLM) fits(q *GLMPosterior) error {
 		return fmt.Errorf("pgsvi: the posterior has %d classes, but the model has %d: %w",
 			latentsOf(q.lik), g.lin.Terms.Latents(), ErrParam)
 	}
-	if c, ok := q.cov.(*gauss.Dual); ok && !c.Prior.Equal(&g.lin.Prior) {
+	c, ok := q.cov.(*gauss.Dual)
+	if ok && !g.learnedBy(q) && !c.Prior.Equal(&g.lin.Prior) {
 		return fmt.Errorf("pgsvi: the posterior has another prior than the model; fit this "+
 			"model: %w", ErrParam)
 	}
 	return nil
 }
 
+// learnedBy reports whether the hyperparameters of q may come from a Fit of g that learned them.
+func (g *GLM) learnedBy(q *GLMPosterior) bool {
+	return g.opt.Learn != nil && reflect.TypeOf(q.lik) == reflect.TypeOf(likOf(g.lin.Terms))
+}
+
+// linearAt returns the linear model of g with the covariances of groups, or the likelihood and the
+// prior, that q has learned.
+func (g *GLM) linearAt(q *GLMPosterior) *site.LinearModel {
+	l, learned := g.lin, g.learnedBy(q)
+	if _, groups := q.cov.(*gauss.Arrow); groups || learned {
+		l.Prior = *q.prior
+	}
+	if learned {
+		l.Terms = under(l.Terms, q.lik)
+	}
+	return &l
+}
+
 // LOO runs leave-one-out cross-validation with the cavities of q, which must be fitted to all rows
-// of g. q may come from a stream or a file. g may hold only some of the rows if q has a full
+// of g. If GLMOptions.Learn is set, the likelihood and the prior are those that q has learned. q may
+// come from a stream or a file. g may hold only some of the rows if q has a full
 // covariance and at most as many weights as rows.
 //
 // A Softmax with K classes and D weights per class takes 16 (K D)² bytes. LOO takes the coupling
@@ -787,9 +805,11 @@ func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 			g.Len(), ErrParam)
 	}
 	if classes, ok := q.cov.(*gauss.Contrasts); ok {
-		r, err := loo.ClassRows(ctx, &g.lin, q.mean, classes, classLogProb)
-		return newLOO(r, g.lin.Terms, err)
+		l := g.linearAt(q)
+		r, err := loo.ClassRows(ctx, l, q.mean, classes, classLogProb)
+		return newLOO(r, l.Terms, err)
 	}
-	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), g.lin.Prior.Mean)
-	return looRows(ctx, g.linearAt(q), mean, q.cov)
+	l := g.linearAt(q)
+	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), l.Prior.Mean)
+	return looRows(ctx, l, mean, q.cov)
 }

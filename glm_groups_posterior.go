@@ -208,17 +208,6 @@ func (p *GLMPosterior) updatedGroups() []groupInfo {
 	return groups
 }
 
-// linearAt returns the linear model of g for checks of q. If q has learned covariances of groups,
-// the prior is the prior of q.
-func (g *GLM) linearAt(q *GLMPosterior) *site.LinearModel {
-	if _, ok := q.cov.(*gauss.Arrow); !ok {
-		return &g.lin
-	}
-	l := g.lin
-	l.Prior = *q.prior
-	return &l
-}
-
 // savedGroups is the saved form of groupInfos, whose columns are in the saved prior: lists with one
 // element per group or effect, and the lists of numbers of all groups one after the other.
 type savedGroups struct {
