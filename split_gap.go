@@ -59,7 +59,7 @@ func (s *objectiveStepper) gap(ctx context.Context, env *Env, now *Iteration, be
 	if err != nil {
 		return err
 	}
-	if math.IsNaN(gain) {
+	if math.IsNaN(gain) || math.IsInf(gain, 1) && s.convex() { // rounding bends a convex objective
 		now.Gap = left
 		return nil
 	}
