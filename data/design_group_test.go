@@ -617,8 +617,8 @@ func TestSpreadIn(t *testing.T) {
 	}
 }
 
-// TestGroupShare compares the share of groups in the variance with lme4, and checks which models have
-// none.
+// TestGroupShare compares the share of groups in the variance with lme4, and checks that models with
+// independent slopes have no share.
 func TestGroupShare(t *testing.T) {
 	sleep, err := os.ReadFile("../examples/groups/sleep.csv")
 	if err != nil {

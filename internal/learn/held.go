@@ -28,7 +28,7 @@ import (
 const (
 	heldRows  = 4    // least number of rows per weight
 	heldSteps = 100  // most evaluations of the function
-	heldGoal  = 0.01 // goal of this search, relative to that of the search over all rows
+	heldGoal  = 0.01 // goal of this search, relative to the goal of the search over all rows
 )
 
 // Hold implements Held. It returns nil unless the covariance is full, and either the likelihood has no

@@ -44,7 +44,7 @@ const (
 	firstSlack = 3e-3 // error of f allowed at first, in nats
 	slackPart  = 0.03 // error of f allowed later, relative to the predicted gain of the step
 	closeGain  = 0.1  // predicted gain of a step, in nats, below which Close applies
-	ExactPart  = 1e-2 // smallest error of f that is asked for, relative to the goal
+	ExactPart  = 1e-2 // smallest error of f that a search requests, relative to the goal
 	StopPart   = 0.1  // largest error of f at which the search ends, relative to the goal
 	// StagedPart is StopPart if passes over all rows are expensive. With 0.4 a search once ended
 	// 3 nats from the minimum, with a goal of 0.9.

@@ -315,9 +315,9 @@ func (v Division) SampleSpread(h *parallel.Halt, r *Rows, rank int) (*mat.Dense,
 const worthWhole = 1e-2
 
 // Divide returns the Division of k for n rows. x holds the rows of a sample, and t their likelihood
-// terms. A kernel that is a sum of few features is kept as those features. So are parts of a kernel
-// with few features beside which rounding would hide the other parts. most bounds the number of
-// features.
+// terms. A kernel that is a sum of few features is kept as those features. A part of a kernel with
+// few features is kept in the same way if its rounding would hide the other parts. most bounds the
+// number of features.
 func Divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms, n, most int) Division {
 	_, d := x.Dims()
 	v := k.Whole(d)

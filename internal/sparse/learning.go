@@ -177,8 +177,8 @@ func (l *Learning) Goal(tol float64) float64 {
 }
 
 // times returns the weight of each row of the stage. After the first stage, the rows of a sample
-// have weights that sum to the number of all rows, so the objective estimates that of all rows. Its
-// bias is that q fits noise of the sample. See overfit.
+// have weights that sum to the number of all rows, so the objective estimates the objective of all
+// rows. It is biased, because q fits noise of the sample. See overfit.
 func (l *Learning) times() float64 {
 	if l.stage == 0 {
 		return 1
@@ -394,7 +394,7 @@ func (l *Learning) Evaluate(theta []float64, slack, _ float64, wanted bool) (sea
 	switch {
 	case h.Stopped():
 		return none, h.Err()
-	case errors.Is(err, sentinel.ErrShape): // the rows differ from those of the first pass
+	case errors.Is(err, sentinel.ErrShape): // the rows are not the rows of the first pass
 		return none, err
 	case err != nil:
 		return none, nil

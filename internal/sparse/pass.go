@@ -43,10 +43,10 @@ const keptResiduals = 8_000_000
 // Pass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights. It returns the exact ELBO
 // there and the whole natural step,
 //
-//	P₊ = I + F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,   t = −∂₂,
+//	P₊ = I + F diag(t)Fᵀ,   P₊(m₊ − m) = F∂₁ − m,   t = −∂₂.
 //
-// where F = L⁻¹K(Z, X) holds the features, M×N, and ∂₁ and ∂₂ are the derivatives of the
-// expectations in the mean (Khan and Lin, 2017). If that P₊ is not positive definite, t is
+// F = L⁻¹K(Z, X) holds the features, M×N, and ∂₁ and ∂₂ are the derivatives of the expectations in
+// the mean (Khan and Lin, 2017). If that P₊ is not positive definite, t is
 // max(0, −∂₂). For each row it computes the features in the
 // metric of q, with P = RRᵀ,
 //

@@ -48,7 +48,7 @@ const (
 	StartRandom
 )
 
-// of replaces StartAuto by the method for the number of topics.
+// of returns s, or the method for the given number of topics if s is StartAuto.
 func (s Start) of(topics int) Start {
 	switch {
 	case s != StartAuto:

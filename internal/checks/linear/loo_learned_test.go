@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestLOOLearned checks that LOO and PSIS of a GLM whose Fit learns hyperparameters agree with those
-// of the GLM that Learn returns.
+// TestLOOLearned checks a GLM whose Fit learns hyperparameters: its LOO agrees with LOO of the GLM that
+// Learn returns, and PSIS finds that q is exact.
 func TestLOOLearned(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, shape := range [][2]int{{60, 3}, {20, 40}} { // the second keeps a dual covariance
