@@ -17,10 +17,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/bench/command"
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/plot"
@@ -29,16 +29,7 @@ import (
 //go:generate go run -C ../.. ./bench/claims -draw -out bench/claims -readme docs/paper.md
 
 func main() {
-	// Ctrl-C ends a measurement early with an error.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "claims:", err)
-		os.Exit(1)
-	}
+	command.Main("claims", run)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

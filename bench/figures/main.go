@@ -26,7 +26,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +33,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	_ "github.com/pgsvi/pgsvi/bench/blas"
+	"github.com/pgsvi/pgsvi/bench/command"
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/internal/cputime"
@@ -59,19 +59,15 @@ type options struct {
 //go:generate go run -C ../.. ./bench/figures -figure 3 -draw -out bench/figures -readme bench/README.md
 
 func main() {
-	// Ctrl-C ends a figure early with an error.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	opt, err := parseFlags(os.Args[1:], os.Stderr)
-	if err == nil {
-		err = opt.run(ctx, os.Stdout)
+	command.Main("figures", run)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	opt, err := parseFlags(args, stderr)
+	if err != nil {
+		return err
 	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "figures:", err)
-		os.Exit(1)
-	}
+	return opt.run(ctx, stdout)
 }
 
 func parseFlags(args []string, stderr io.Writer) (*options, error) {

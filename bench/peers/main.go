@@ -43,11 +43,11 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/bench/command"
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
@@ -99,19 +99,16 @@ var parts = []part{
 //go:generate go run -C ../.. ./bench/peers -tables -out bench/peers -readme bench/README.md
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	runtime.GOMAXPROCS(1)
-	o, err := parseFlags(os.Args[1:], os.Stdout, os.Stderr)
-	if err == nil {
-		err = o.run(ctx)
+	command.Main("peers", run)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parseFlags(args, stdout, stderr)
+	if err != nil {
+		return err
 	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "peers:", err)
-		os.Exit(1)
-	}
+	return o.run(ctx)
 }
 
 // parseFlags reads the command line.

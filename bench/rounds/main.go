@@ -33,12 +33,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/command"
 	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/internal/cputime"
@@ -47,15 +47,7 @@ import (
 //go:generate go run -C ../.. ./bench/rounds -tables -out bench/rounds -readme bench/README.md
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "rounds:", err)
-		os.Exit(1)
-	}
+	command.Main("rounds", run)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

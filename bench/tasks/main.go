@@ -29,10 +29,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/bench/command"
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
@@ -51,18 +51,15 @@ type options struct {
 //go:generate go run -C ../.. ./bench/tasks -tables -out bench/tasks -readme bench/README.md
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	o, err := parseFlags(os.Args[1:], os.Stdout, os.Stderr)
-	if err == nil {
-		err = o.run(ctx)
+	command.Main("tasks", run)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parseFlags(args, stdout, stderr)
+	if err != nil {
+		return err
 	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "tasks:", err)
-		os.Exit(1)
-	}
+	return o.run(ctx)
 }
 
 // parseFlags reads the command line.

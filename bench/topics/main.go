@@ -24,27 +24,18 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/command"
 	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/internal/cputime"
 )
 
 func main() {
-	// Ctrl-C ends a measurement early with an error.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "topics:", err)
-		os.Exit(1)
-	}
+	command.Main("topics", run)
 }
 
 //go:generate go run -C ../.. ./bench/topics -table bench/topics/topics.csv -readme bench/README.md
