@@ -4,12 +4,10 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
-	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/cputime"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -74,22 +72,7 @@ func (p *part) measure(ctx context.Context, size int) (row, error) {
 		return row{}, err
 	}
 	return row{part: p.name, size: size, seconds: cputime.Seconds() - start, passes: res.Passes,
-		data: float64(bytes) / 1e6, peak: peakMB()}, nil
-}
-
-// peakMB returns the peak resident memory in units of 10⁶ bytes, or NaN if the system does not
-// report it.
-func peakMB() float64 {
-	status, err := os.ReadFile("/proc/self/status")
-	_, after, found := strings.Cut(string(status), "VmHWM:")
-	if err != nil || !found {
-		return math.NaN()
-	}
-	kib, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
-	if err != nil {
-		return math.NaN()
-	}
-	return kib * 1024 / 1e6
+		data: float64(bytes) / 1e6, peak: memory.Peak() / 1e6}, nil
 }
 
 // normals returns rows of independent normal features, and labels from a linear function of them

@@ -11,11 +11,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/internal/cputime"
+	"github.com/pgsvi/pgsvi/internal/memory"
 )
 
 // rowSizes lists the numbers of rows and columns of the NewGLMRows fits. Memory use must increase
@@ -47,21 +47,6 @@ func labels(n, cols int) iter.Seq2[pgsvi.Row, error] {
 	}
 }
 
-// peakMB returns the peak resident memory in units of 10⁶ bytes, or NaN if the system does not
-// report it.
-func peakMB() float64 {
-	status, err := os.ReadFile("/proc/self/status")
-	_, after, found := strings.Cut(string(status), "VmHWM:")
-	if err != nil || !found {
-		return math.NaN()
-	}
-	kib, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
-	if err != nil {
-		return math.NaN()
-	}
-	return kib * 1024 / 1e6
-}
-
 // measureRows fits GLMs with NewGLMRows, and writes the file.
 func measureRows(ctx context.Context, out string, quick bool, stderr io.Writer) error {
 	records := [][]string{rowsHeader}
@@ -82,7 +67,7 @@ func measureRows(ctx context.Context, out string, quick bool, stderr io.Writer) 
 		r := []string{strconv.Itoa(n), strconv.Itoa(d), strconv.FormatFloat(res.Passes, 'f', 0, 64),
 			strconv.FormatFloat(res.GapBound, 'g', 2, 64),
 			strconv.FormatFloat(cputime.Seconds()-start, 'f', 1, 64),
-			strconv.FormatFloat(peakMB(), 'f', 0, 64)}
+			strconv.FormatFloat(memory.Peak()/1e6, 'f', 0, 64)}
 		fmt.Fprintln(stderr, r)
 		records = append(records, r)
 	}
