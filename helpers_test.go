@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
-	"math"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,14 +44,6 @@ var (
 	numGrad       = testkit.NumGrad
 )
 
-// benchLong skips a benchmark of a part of the library, unless the flag -long is set. The other
-// benchmarks of this package fit whole models, and their table is for users.
-func benchLong(b *testing.B) {
-	if !testkit.IsLong() {
-		b.SkipNow()
-	}
-}
-
 // longer returns many with -long, and few otherwise.
 func longer[T any](many, few T) T { return testkit.Longer(many, few) }
 
@@ -85,47 +74,10 @@ func smallCorpus() *Corpus {
 	}}
 }
 
-// collectRows returns copies of the rows before an error, and the error.
-func collectRows(rows iter.Seq2[Row, error]) (all []Row, err error) {
-	for row, err := range rows {
-		if err != nil {
-			return all, err
-		}
-		row.Val = append([]float64{}, row.Val...)
-		if row.Ind != nil {
-			row.Ind = append([]int{}, row.Ind...)
-		}
-		all = append(all, row)
-	}
-	return all, nil
-}
-
-// sameRows reports whether rows are exactly equal, where a nil Ind and an empty Ind differ.
-func sameRows(a, b []Row) bool {
-	bits := func(x []float64) (u []uint64) {
-		for _, v := range x {
-			u = append(u, math.Float64bits(v))
-		}
-		return u
-	}
-	return slices.EqualFunc(a, b, func(a, b Row) bool {
-		return (a.Ind == nil) == (b.Ind == nil) && slices.Equal(a.Ind, b.Ind) &&
-			slices.Equal(bits(a.Val), bits(b.Val)) &&
-			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}),
-				bits([]float64{b.Y, b.Offset, b.Weight}))
-	})
-}
-
 // elboOf evaluates the ELBO of a state. A nil rng means a fixed seed.
 func elboOf(st Stepper, rng *rand.Rand) (float64, error) {
 	e, err := st.Evaluate(context.Background(), &Env{Rng: rng})
 	return e.ELBO, err
-}
-
-// pgSVI returns the Solver of PG-SVI as published, for n observations: the constant step size β =
-// betaN/n and reshuffled mini-batches of the given size, for 10 passes.
-func pgSVI(n int, betaN float64, batch int) *Solver {
-	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
 }
 
 // algOf returns the site algebra of a state.
@@ -139,17 +91,6 @@ type engined interface{ Algebra() site.Algebra }
 func overWeights(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
 	alg, err := site.NewWeightAlgebra(&g.lin, term.Crew{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stepperOver(t, g, alg)
-}
-
-// overRows returns a Stepper of g over its linear predictors, even if g would choose another
-// representation.
-func overRows(t testing.TB, g *GLM) *siteStepper {
-	t.Helper()
-	alg, err := site.NewDualAlgebra(&g.lin, g.lin.Gram(), term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,10 +147,6 @@ func loadUSPS(t testing.TB, small, large float64) (s split) {
 
 // The tests read their data with these functions of a few lines each. Package data reads such files
 // for users, but it imports this package, so the tests cannot import it.
-
-func selectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
-	return testkit.SelectRows(x, y, index)
-}
 
 func readLIBSVM(t testing.TB, r io.Reader, cols int) (*Sparse, []float64) {
 	t.Helper()

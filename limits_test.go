@@ -17,16 +17,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// allocated returns the number of bytes that f allocates in total, which exceeds its peak.
-// Allocations of other goroutines would count, so tests that use it do not run in parallel.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before) // counts every byte, unlike runtime/metrics
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // mostLate is the longest accepted delay of an answer. The goal is 0.2 s, but slow machines need
 // longer: on some of them the first use of 100 MB takes half a second.
 const mostLate = 2 * time.Second
