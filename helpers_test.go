@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
@@ -55,15 +53,6 @@ func shorter[T any](many, few T) T { return testkit.Shorter(many, few) }
 
 // few returns the first n cases with -short, and all of them otherwise.
 func few[T any](cases []T, n int) []T { return testkit.Few(cases, n) }
-
-// usersMoment sets parallel.LastMoment to the value that users get, until the test ends. The test
-// must not run in parallel.
-func usersMoment(t *testing.T) {
-	t.Helper()
-	busy := parallel.LastMoment
-	parallel.LastMoment = 50 * time.Millisecond
-	t.Cleanup(func() { parallel.LastMoment = busy })
-}
 
 // smallCorpus returns a corpus with a document without words and a word without documents.
 func smallCorpus() *Corpus {
@@ -203,27 +192,4 @@ func testFacts(l Likelihood) Facts {
 		return f.Facts()
 	}
 	return Facts{}
-}
-
-// drawGP returns a draw of a Gaussian process in the rows of x, plus noise with standard deviation
-// sd.
-func drawGP(rng *rand.Rand, k Kernel, x *mat.Dense, sd float64) []float64 {
-	cov := Gram(nil, k, x)
-	n := cov.SymmetricDim()
-	for i := range n {
-		cov.SetSym(i, i, cov.At(i, i)+1e-8)
-	}
-	var chol mat.Cholesky
-	if !chol.Factorize(cov) {
-		panic("a covariance is not positive definite")
-	}
-	var lower mat.TriDense
-	chol.LTo(&lower)
-	var f mat.VecDense
-	f.MulVec(&lower, mat.NewVecDense(n, normals(rng, n)))
-	y := f.RawVector().Data
-	for i := range y {
-		y[i] += sd * rng.NormFloat64()
-	}
-	return y
 }

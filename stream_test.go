@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 	"strings"
@@ -14,74 +13,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
-
-// resumed adds the items to a stream that is saved, loaded and read at the given places on the way.
-// It returns the result of this stream, and the result of an uninterrupted stream.
-func resumed[R, P any](t *testing.T, fresh func() *Stream[R, P],
-	load func(io.Reader) (*Stream[R, P], error), items []R, at []int, say func(P) string) (got,
-	want string) {
-	t.Helper()
-	one, two := fresh(), fresh()
-	for i, item := range items {
-		for _, n := range at {
-			if n != i {
-				continue
-			}
-			two = testkit.Again(t, fmt.Sprintf("after %d items", i), two, load)
-			if _, err := two.Posterior(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := errors.Join(one.Add(item), two.Add(item)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if one.Len() != two.Len() {
-		t.Errorf("%d items, and %d where none was loaded", two.Len(), one.Len())
-	}
-	a, err := one.Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := testkit.Again(t, "at the end", two, load).Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return say(b), say(a)
-}
-
-func sayTopics(p *CTMPosterior) string {
-	return fmt.Sprint(p.Topics().RawMatrix().Data, p.Mu(nil), p.Sigma().RawSymmetric().Data, p.seen)
-}
-
-// TestCTMStreamResume checks that a stream of documents that is saved, loaded and read on the way
-// has the same bits at its end as an uninterrupted stream.
-func TestCTMStreamResume(t *testing.T) {
-	notShort(t)
-	t.Parallel()
-	c := blockCorpus(340, 40)
-	c.Docs[3], c.Docs[300] = Document{}, Document{}
-	start := mat.NewDense(3, c.Terms, nil)
-	for k := range 3 {
-		for v := range c.Terms {
-			start.Set(k, v, 1+float64((v+k)%3))
-		}
-	}
-	for _, o := range []*CTMOptions{nil, {Expectation: CTMQuasi}, {Expectation: CTMLaplace},
-		{Expectation: CTMMeanField}, {Topics: start, Diagonal: true, FirstInner: 4}} {
-		fresh := func() *CTMStream {
-			s, err := NewCTMStream(c.Terms, 3, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
-		}
-		if got, want := resumed(t, fresh, Load[*CTMStream], c.Docs,
-			[]int{1, 100, 256, 258, 280, 333}, sayTopics); got != want {
-			t.Errorf("%+v: %.300s, want %.300s", o, got, want)
-		}
-	}
-}
 
 // TestLoadStreamErrors checks that a file of a stream with inconsistent contents is an error.
 func TestLoadStreamErrors(t *testing.T) {
