@@ -129,36 +129,6 @@ func dualOf(t *testing.T, g *GLM, res *Result) gauss.Cov {
 	return c
 }
 
-// TestSaveGLMStream checks the same for the posterior of a stream, and after removing rows.
-func TestSaveGLMStream(t *testing.T) {
-	x, y := savedData(5000, 3, BernoulliLogit{}, 2)
-	s, err := NewGLMStream(3, BernoulliLogit{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.AddAll(context.Background(), Rows(x, y)); err != nil {
-		t.Fatal(err)
-	}
-	post, err := s.Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
-	less, err := post.Remove(context.Background(), Rows(x.Slice(0, 10, 0, 3), y[:10]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, p := range map[string]*GLMPosterior{"stream": post, "removed": less} {
-		loaded := saveAndLoad(t, name, p)
-		if loaded == nil {
-			continue
-		}
-		few, yf := x.Slice(0, 40, 0, 3), y[:40]
-		if savedResults(t, p, few, yf) != savedResults(t, loaded, few, yf) {
-			t.Errorf("%s: loaded posterior behaves differently", name)
-		}
-	}
-}
-
 // saveAndLoad returns the loaded posterior, or nil if it differs from the saved one.
 func saveAndLoad(t *testing.T, name string, p *GLMPosterior) *GLMPosterior {
 	t.Helper()

@@ -383,6 +383,9 @@ func (l *rowsLearning) each() float64 {
 // rows.
 func (l *rowsLearning) Work() float64 { return l.passes + l.sample.Work()/l.each() }
 
+// Passes returns the number of passes over all rows, and whether the search is on all rows.
+func (l *rowsLearning) Passes() (n float64, all bool) { return l.passes, l.all }
+
 // Goal implements learn.Staged. The best θ of the sample differs from the best θ of all rows by a
 // few nats per row that a row of the sample represents.
 func (l *rowsLearning) Goal(tol float64) float64 {

@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
-	"math"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
@@ -47,14 +42,6 @@ var (
 	numGrad       = testkit.NumGrad
 )
 
-// benchLong skips a benchmark of a part of the library, unless the flag -long is set. The other
-// benchmarks of this package fit whole models, and their table is for users.
-func benchLong(b *testing.B) {
-	if !testkit.IsLong() {
-		b.SkipNow()
-	}
-}
-
 // longer returns many with -long, and few otherwise.
 func longer[T any](many, few T) T { return testkit.Longer(many, few) }
 
@@ -67,15 +54,6 @@ func shorter[T any](many, few T) T { return testkit.Shorter(many, few) }
 // few returns the first n cases with -short, and all of them otherwise.
 func few[T any](cases []T, n int) []T { return testkit.Few(cases, n) }
 
-// usersMoment sets parallel.LastMoment to the value that users get, until the test ends. The test
-// must not run in parallel.
-func usersMoment(t *testing.T) {
-	t.Helper()
-	busy := parallel.LastMoment
-	parallel.LastMoment = 50 * time.Millisecond
-	t.Cleanup(func() { parallel.LastMoment = busy })
-}
-
 // smallCorpus returns a corpus with a document without words and a word without documents.
 func smallCorpus() *Corpus {
 	return &Corpus{Terms: 5, Docs: []Document{
@@ -85,47 +63,10 @@ func smallCorpus() *Corpus {
 	}}
 }
 
-// collectRows returns copies of the rows before an error, and the error.
-func collectRows(rows iter.Seq2[Row, error]) (all []Row, err error) {
-	for row, err := range rows {
-		if err != nil {
-			return all, err
-		}
-		row.Val = append([]float64{}, row.Val...)
-		if row.Ind != nil {
-			row.Ind = append([]int{}, row.Ind...)
-		}
-		all = append(all, row)
-	}
-	return all, nil
-}
-
-// sameRows reports whether rows are exactly equal, where a nil Ind and an empty Ind differ.
-func sameRows(a, b []Row) bool {
-	bits := func(x []float64) (u []uint64) {
-		for _, v := range x {
-			u = append(u, math.Float64bits(v))
-		}
-		return u
-	}
-	return slices.EqualFunc(a, b, func(a, b Row) bool {
-		return (a.Ind == nil) == (b.Ind == nil) && slices.Equal(a.Ind, b.Ind) &&
-			slices.Equal(bits(a.Val), bits(b.Val)) &&
-			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}),
-				bits([]float64{b.Y, b.Offset, b.Weight}))
-	})
-}
-
 // elboOf evaluates the ELBO of a state. A nil rng means a fixed seed.
 func elboOf(st Stepper, rng *rand.Rand) (float64, error) {
 	e, err := st.Evaluate(context.Background(), &Env{Rng: rng})
 	return e.ELBO, err
-}
-
-// pgSVI returns the Solver of PG-SVI as published, for n observations: the constant step size β =
-// betaN/n and reshuffled mini-batches of the given size, for 10 passes.
-func pgSVI(n int, betaN float64, batch int) *Solver {
-	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
 }
 
 // algOf returns the site algebra of a state.
@@ -139,17 +80,6 @@ type engined interface{ Algebra() site.Algebra }
 func overWeights(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
 	alg, err := site.NewWeightAlgebra(&g.lin, term.Crew{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stepperOver(t, g, alg)
-}
-
-// overRows returns a Stepper of g over its linear predictors, even if g would choose another
-// representation.
-func overRows(t testing.TB, g *GLM) *siteStepper {
-	t.Helper()
-	alg, err := site.NewDualAlgebra(&g.lin, g.lin.Gram(), term.Crew{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,10 +137,6 @@ func loadUSPS(t testing.TB, small, large float64) (s split) {
 // The tests read their data with these functions of a few lines each. Package data reads such files
 // for users, but it imports this package, so the tests cannot import it.
 
-func selectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
-	return testkit.SelectRows(x, y, index)
-}
-
 func readLIBSVM(t testing.TB, r io.Reader, cols int) (*Sparse, []float64) {
 	t.Helper()
 	x, y := NewSparse(cols), []float64{}
@@ -266,27 +192,4 @@ func testFacts(l Likelihood) Facts {
 		return f.Facts()
 	}
 	return Facts{}
-}
-
-// drawGP returns a draw of a Gaussian process in the rows of x, plus noise with standard deviation
-// sd.
-func drawGP(rng *rand.Rand, k Kernel, x *mat.Dense, sd float64) []float64 {
-	cov := Gram(nil, k, x)
-	n := cov.SymmetricDim()
-	for i := range n {
-		cov.SetSym(i, i, cov.At(i, i)+1e-8)
-	}
-	var chol mat.Cholesky
-	if !chol.Factorize(cov) {
-		panic("a covariance is not positive definite")
-	}
-	var lower mat.TriDense
-	chol.LTo(&lower)
-	var f mat.VecDense
-	f.MulVec(&lower, mat.NewVecDense(n, normals(rng, n)))
-	y := f.RawVector().Data
-	for i := range y {
-		y[i] += sd * rng.NormFloat64()
-	}
-	return y
 }

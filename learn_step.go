@@ -32,6 +32,9 @@ func newLearnStepper(m learn.Model, space *learnSpace, n int, o *LearnOptions, c
 	return &learnStepper{run: learn.NewRun(m, &space.Space, n, of, rng), space: space, n: n}
 }
 
+// Run returns the search, for the packages of this module.
+func (s *learnStepper) Run() *learn.Run { return s.run }
+
 // Len implements State.
 func (s *learnStepper) Len() int { return s.n }
 

@@ -132,7 +132,7 @@ func TestLoadCrafted(t *testing.T) {
 				most = 25 // the buffer from which an inner list grows is freed
 			}
 			var err error
-			if n := allocated(func() { err = f.load(strings.NewReader(file)) }); n > uint64(
+			if n := testkit.Allocated(func() { err = f.load(strings.NewReader(file)) }); n > uint64(
 				most*len(file)+1<<18) {
 				t.Errorf("%s, %.60q: %.1f times its size", f.kind.Name, b,
 					float64(n)/float64(len(file)))

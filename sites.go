@@ -44,6 +44,10 @@ type siteStepper struct {
 // Algebra returns the state of the sites, for the packages of this module.
 func (s *siteStepper) Algebra() site.Algebra { return s.alg }
 
+// SetAlgebra replaces the state of the sites of a new run, for tests that fit one model by two
+// algebras.
+func (s *siteStepper) SetAlgebra(a site.Algebra) { s.alg = a }
+
 // checkStepCoordinates returns an error unless c are coordinates of the steps of a siteStepper. The
 // name is the type of the options.
 func checkStepCoordinates(name string, c Coordinates) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 	"strings"
@@ -14,160 +13,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
-
-// resumed adds the items to a stream that is saved, loaded and read at the given places on the way.
-// It returns the result of this stream, and the result of an uninterrupted stream.
-func resumed[R, P any](t *testing.T, fresh func() *Stream[R, P],
-	load func(io.Reader) (*Stream[R, P], error), items []R, at []int, say func(P) string) (got,
-	want string) {
-	t.Helper()
-	one, two := fresh(), fresh()
-	for i, item := range items {
-		for _, n := range at {
-			if n != i {
-				continue
-			}
-			two = testkit.Again(t, fmt.Sprintf("after %d items", i), two, load)
-			if _, err := two.Posterior(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := errors.Join(one.Add(item), two.Add(item)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if one.Len() != two.Len() {
-		t.Errorf("%d items, and %d where none was loaded", two.Len(), one.Len())
-	}
-	a, err := one.Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := testkit.Again(t, "at the end", two, load).Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return say(b), say(a)
-}
-
-func sayWeights(p *GLMPosterior) string {
-	return fmt.Sprint(p.Len(), p.Mean(nil), p.SD(nil), p.Cov().RawSymmetric().Data)
-}
-
-// TestGLMStreamResume checks that a saved and loaded stream of rows has the same bits at its end as
-// an uninterrupted stream: dense or sparse, with offsets and weights, before a block, between
-// blocks, and with rows kept.
-func TestGLMStreamResume(t *testing.T) {
-	notShort(t)
-	t.Parallel()
-	prior, err := NewGaussian([]float64{1, 0, -1, 0.3},
-		mat.NewSymDense(4, []float64{2, 0.3, 0, 0.1, 0.3, 1, 0.2, 0, 0, 0.2, 1, 0, 0.1, 0, 0, 3}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name   string
-		lik    Likelihood
-		opt    *GLMOptions
-		sparse bool
-		odd    bool // offsets and weights
-	}{
-		{"logit", BernoulliLogit{}, &GLMOptions{Intercept: true}, false, false},
-		{"sparse", BernoulliLogit{}, &GLMOptions{Intercept: true, Names: []string{"a", "b", "ü"}},
-			true, false},
-		{"counts", Poisson{}, &GLMOptions{Intercept: true, Prior: prior}, false, true},
-		{"robust", StudentT{DF: 3}, nil, true, true},
-	} {
-		x, y := savedData(11000, 3, c.lik, 7)
-		var from mat.Matrix = x
-		if c.sparse {
-			from = SparseOf(x)
-		}
-		rows, err := collectRows(Rows(from, y))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range rows {
-			if c.odd {
-				rows[i].Offset, rows[i].Weight = 0.1*float64(i%3), 0.5+float64(i%2)
-			}
-		}
-		fresh := func() *GLMStream { return newStream(t, 3, c.lik, c.opt) }
-		at := []int{0, 1, 1000, 1024, 3000, 7500, 10999}
-		if got, want := resumed(t, fresh, Load[*GLMStream], rows, at, sayWeights); got != want {
-			t.Errorf("%s: %.200s, want %.200s", c.name, got, want)
-		}
-	}
-}
-
-// TestGLMStreamResumeRemove checks the same after rows were removed, and from the posterior of a
-// fit.
-func TestGLMStreamResumeRemove(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	x, y := savedData(3000, 3, BernoulliLogit{}, 8)
-	g, err := NewGLM(x.Slice(0, 500, 0, 3), y[:500], BernoulliLogit{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	post, _ := fitGLM(t, g, nil)
-	var say []string
-	for _, load := range []bool{false, true} {
-		s, err := post.Stream()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range []func() error{
-			func() error { return s.AddAll(ctx, part(Rows(x, y), 500, 2000)) },
-			func() error { return s.RemoveAll(ctx, part(Rows(x, y), 100, 700)) },
-			func() error { return s.AddAll(ctx, part(Rows(x, y), 2000, 3000)) },
-		} {
-			if load {
-				s = testkit.Again(t, "resumed", s, Load)
-			}
-			if err := f(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		say = append(say, sayWeights(streamPosterior(t, s)))
-	}
-	if say[0] != say[1] {
-		t.Errorf("%s, want %s", say[1], say[0])
-	}
-}
-
-func sayTopics(p *CTMPosterior) string {
-	return fmt.Sprint(p.Topics().RawMatrix().Data, p.Mu(nil), p.Sigma().RawSymmetric().Data, p.seen)
-}
-
-// TestCTMStreamResume checks that a stream of documents that is saved, loaded and read on the way
-// has the same bits at its end as an uninterrupted stream.
-func TestCTMStreamResume(t *testing.T) {
-	notShort(t)
-	t.Parallel()
-	c := blockCorpus(340, 40)
-	c.Docs[3], c.Docs[300] = Document{}, Document{}
-	start := mat.NewDense(3, c.Terms, nil)
-	for k := range 3 {
-		for v := range c.Terms {
-			start.Set(k, v, 1+float64((v+k)%3))
-		}
-	}
-	for _, o := range []*CTMOptions{nil, {Expectation: CTMQuasi}, {Expectation: CTMLaplace},
-		{Expectation: CTMMeanField}, {Topics: start, Diagonal: true, FirstInner: 4}} {
-		fresh := func() *CTMStream {
-			s, err := NewCTMStream(c.Terms, 3, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
-		}
-		if got, want := resumed(t, fresh, Load[*CTMStream], c.Docs,
-			[]int{1, 100, 256, 258, 280, 333}, sayTopics); got != want {
-			t.Errorf("%+v: %.300s, want %.300s", o, got, want)
-		}
-	}
-}
 
 // TestLoadStreamErrors checks that a file of a stream with inconsistent contents is an error.
 func TestLoadStreamErrors(t *testing.T) {
@@ -509,4 +354,14 @@ func TestUpdateBeyond(t *testing.T) {
 	if c := covarianceOf(few.cov); c != DiagonalCovariance {
 		t.Errorf("a %v covariance, from a diagonal one", c)
 	}
+}
+
+// with returns p.
+func (p *GLMPosterior) with() *GLMPosterior { return p }
+
+// withoutRows returns p as Load returns it from a file without its rows.
+func (p *GLMPosterior) withoutRows() *GLMPosterior {
+	q := *p
+	q.data = nil
+	return &q
 }

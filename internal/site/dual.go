@@ -22,6 +22,9 @@ type DualAlgebra struct {
 	lin *LinearModel
 }
 
+// Linear returns the model of the weights.
+func (s *DualAlgebra) Linear() *LinearModel { return s.lin }
+
 // Evaluate implements Algebra. If B = I + Γ^½KΓ^½ leaves the rows too few digits, the gap
 // includes the rounding of K. Rounding of the relative size ε in K changes log|B| by at most ε Σ
 // γ_n K_nn, because no eigenvalue of B is below 1.

@@ -73,6 +73,9 @@ type FactoredAlgebra struct {
 	Distance float64 // length of the last step
 }
 
+// Linear returns the model of the weights.
+func (s *FactoredAlgebra) Linear() *LinearModel { return s.Lin }
+
 // factoredState is a mean, about μ0, with its expectations. The family keeps V. The sites of its
 // State are unused.
 type factoredState struct {

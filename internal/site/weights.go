@@ -52,6 +52,9 @@ type WeightAlgebra struct {
 	unique []int
 }
 
+// Linear returns the model of the weights.
+func (s *WeightAlgebra) Linear() *LinearModel { return s.Lin }
+
 // weightBase is the Base of a WeightAlgebra. It gives Sites the fast methods of base.go.
 type weightBase struct {
 	*weightMover

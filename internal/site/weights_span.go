@@ -24,6 +24,9 @@ type SpanAlgebra struct {
 	Wide           bool
 }
 
+// Linear returns the model of the weights.
+func (s *SpanAlgebra) Linear() *LinearModel { return s.whole }
+
 // newSpanAlgebra returns the prior of l. Its sites may reach the given precisions.
 func newSpanAlgebra(l *LinearModel, gamma []float64, c term.Crew) (*SpanAlgebra, error) {
 	own, _, err := l.inSpan(gamma, c.Halt)

@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -556,4 +557,22 @@ func SamePredictions[A Prediction, P Predictor[A]](t *testing.T, name string, p 
 	if a, b := says(p), says(q); a != b {
 		t.Errorf("%s: predicts %s, and loaded %s", name, a, b)
 	}
+}
+
+// BenchLong skips a benchmark of a part of the library, unless the flag -long is set. The other
+// benchmarks of the root fit whole models, and their table is for users.
+func BenchLong(b *testing.B) {
+	if !IsLong() {
+		b.SkipNow()
+	}
+}
+
+// Allocated returns the number of bytes that f allocates in total, which exceeds its peak.
+// Allocations of other goroutines would count, so tests that use it do not run in parallel.
+func Allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before) // counts every byte, unlike runtime/metrics
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }

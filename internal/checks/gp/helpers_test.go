@@ -3,6 +3,7 @@ package gp
 import (
 	"bytes"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	. "github.com/pgsvi/pgsvi"
@@ -91,4 +92,60 @@ func bitsOf(t testing.TB, r *Result) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// drawGP returns a draw of a Gaussian process in the rows of x, plus noise with standard deviation
+// sd.
+func drawGP(rng *rand.Rand, k Kernel, x *mat.Dense, sd float64) []float64 {
+	cov := Gram(nil, k, x)
+	n := cov.SymmetricDim()
+	for i := range n {
+		cov.SetSym(i, i, cov.At(i, i)+1e-8)
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(cov) {
+		panic("a covariance is not positive definite")
+	}
+	var lower mat.TriDense
+	chol.LTo(&lower)
+	var f mat.VecDense
+	f.MulVec(&lower, mat.NewVecDense(n, testkit.Normals(rng, n)))
+	y := f.RawVector().Data
+	for i := range y {
+		y[i] += sd * rng.NormFloat64()
+	}
+	return y
+}
+
+// rationalQuadratic returns a RationalQuadratic with the given parameters.
+func rationalQuadratic(scale, length, alpha float64) Kernel {
+	return RationalQuadratic{}.WithParams([]float64{scale, length, alpha})
+}
+
+// underived is a kernel whose Grad has no derivatives, and wrongly is a kernel with wrong
+// derivatives.
+type (
+	underived struct{ SquaredExp }
+	wrongly   struct{ SquaredExp }
+)
+
+func (k underived) WithParams(v []float64) Kernel {
+	return underived{k.SquaredExp.WithParams(v).(SquaredExp)}
+}
+
+func (k underived) Grad(dst, x, y []float64) float64 {
+	for i := range dst {
+		dst[i] = math.NaN()
+	}
+	return k.Cov(x, y)
+}
+
+func (k wrongly) WithParams(v []float64) Kernel {
+	return wrongly{k.SquaredExp.WithParams(v).(SquaredExp)}
+}
+
+func (k wrongly) Grad(dst, x, y []float64) float64 {
+	v := k.SquaredExp.Grad(dst, x, y)
+	dst[1] *= -1
+	return v
 }

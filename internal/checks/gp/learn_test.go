@@ -3,7 +3,10 @@ package gp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -599,5 +602,668 @@ func TestLearnPeriod(t *testing.T) {
 		if p := learn.Period(x, make([]float64, x.RawMatrix().Rows), nil, true, nil); p != 0 {
 			t.Errorf("%s: a period of %v", what, p)
 		}
+	}
+}
+
+// learnCase is a small model with hyperparameters of every type.
+type learnCase struct {
+	name string
+	k    Kernel
+	lik  Likelihood
+	y    func(f, u float64) float64 // as a function of a latent value and a uniform number
+}
+
+func learnCases() []learnCase {
+	sign := func(f, u float64) float64 { return testkit.PlusMinus(u < 1/(1+math.Exp(-2*f))) }
+	count := func(f, u float64) float64 { return math.Floor(math.Exp(f) + 2*u) }
+	plain := func(f, u float64) float64 { return f + u - 0.5 }
+	return []learnCase{
+		{"logit", SquaredExp{Scale: 1.5, Length: 0.8}, BernoulliLogit{}, sign},
+		{"probit ARD", Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, BernoulliProbit{}, sign},
+		{"Poisson, sum",
+			Sum{SquaredExp{Scale: 1, Length: 0.8}, Constant{Scale: 0.5}, White{Scale: 0.3}},
+			Poisson{}, count},
+		{"Gaussian, product", Sum{Product{SquaredExp{Scale: 1, Length: 2}, Periodic{Period: 1.7}},
+			Linear{Scales: []float64{0.4, 0.2}}}, GaussianNoise{Var: 0.2}, plain},
+		{"Gaussian, rational", rationalQuadratic(1, 1.2, 0.7), GaussianNoise{Var: 0.2}, plain},
+		{"negative binomial", Matern32{Scale: 1, Length: 1}, NegativeBinomial{Shape: 2}, count},
+		{"gamma", Matern52{Scale: 1, Length: 1}, Gamma{Shape: 2},
+			func(f, u float64) float64 { return math.Exp(f) * (0.5 + u) }},
+		{"Laplace", SquaredExp{Scale: 1, Length: 1}, Laplace{Scale: 0.3}, plain},
+		{"Student", SquaredExp{Scale: 1, Length: 1}, StudentT{DF: 4, Scale: 0.3}, plain},
+		{"ordinal", SquaredExp{Scale: 1, Length: 1}, Ordinal{Cuts: []float64{-0.7, 0.2, 1.1}},
+			func(f, u float64) float64 { return math.Min(3, math.Max(0, math.Floor(f+u+1))) }},
+		{"no derivatives", underived{SquaredExp{Scale: 1.5, Length: 0.8}}, BernoulliLogit{}, sign},
+		{"ranges", ranged{SquaredExp{Scale: 1.5, Length: 0.8}, [2]float64{0.5, 1.7},
+			[2]float64{math.Inf(-1), 0.9}, true}, rangedShape{NegativeBinomial{Shape: 2}}, count},
+		{"ranges, differences",
+			ranged{SquaredExp{Scale: 1.5, Length: 0.8}, [2]float64{-1, 1.7},
+				[2]float64{0.3, math.Inf(1)}, false}, BernoulliLogit{}, sign},
+	}
+}
+
+// model returns the model of n rows with duplicates.
+func (c learnCase) model(t testing.TB, n int) *GP {
+	t.Helper()
+	rng := testkit.Rand(17)
+	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
+	for i := range n {
+		x.SetRow(i, []float64{2 * rng.NormFloat64(), rng.NormFloat64()})
+		if i%7 == 6 {
+			x.SetRow(i, x.RawRowView(i-1))
+		}
+		y[i] = c.y(math.Sin(2*x.At(i, 0))+0.5*x.At(i, 1), rng.Float64())
+	}
+	gp, err := NewGP(x, y, c.k, c.lik, &GPOptions{Jitter: 1e-8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gp
+}
+
+// ranged is a SquaredExp whose Scale and Length have the given Min and Max, with or without
+// derivatives. Its values are NaN outside its ranges.
+type ranged struct {
+	SquaredExp
+	scale, length [2]float64
+	derived       bool
+}
+
+func (k ranged) Params() []Param {
+	p := k.SquaredExp.Params()
+	p[0].Min, p[0].Max, p[1].Min, p[1].Max = k.scale[0], k.scale[1], k.length[0], k.length[1]
+	return p
+}
+
+func (k ranged) WithParams(v []float64) Kernel {
+	k.SquaredExp = k.SquaredExp.WithParams(v).(SquaredExp)
+	return k
+}
+
+func (k ranged) Cov(x, y []float64) float64 {
+	for _, p := range k.Params() {
+		if !(p.Value >= p.Min && p.Value <= p.Max) {
+			return math.NaN()
+		}
+	}
+	return k.SquaredExp.Cov(x, y)
+}
+
+func (k ranged) Grad(dst, x, y []float64) float64 {
+	v := k.SquaredExp.Grad(dst, x, y)
+	for i, p := range k.Params() {
+		if !k.derived {
+			dst[i] = math.NaN()
+		} else if p.Min < 0 {
+			dst[i] /= p.Value
+		}
+	}
+	return v
+}
+
+// rangedShape is a NegativeBinomial with a Shape from 0 to 3.
+type rangedShape struct{ NegativeBinomial }
+
+func (b rangedShape) Params() []Param {
+	p := b.NegativeBinomial.Params()
+	p[0].Max = 3
+	return p
+}
+
+func (b rangedShape) WithParams(v []float64) Likelihood {
+	return rangedShape{b.NegativeBinomial.WithParams(v).(NegativeBinomial)}
+}
+
+// TestLearnTruth checks that learning reaches the objective of the reference values to 0.01 nats,
+// within the given numbers of evaluations and factorizations.
+func TestLearnTruth(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("seconds")
+	}
+	iso := func(load func(t testing.TB) split) func(t *testing.T) *GP {
+		return func(t *testing.T) *GP {
+			d := load(t)
+			return kit.MustGP(t, d.x, d.y, SquaredExp{}, BernoulliLogit{})
+		}
+	}
+	uci := func(name string) func(t *testing.T) *GP {
+		return iso(func(t testing.TB) split { return loadUCI(t, name) })
+	}
+	usps35 := iso(func(t testing.TB) split { return loadUSPS(t, 3, 5) })
+	student := func(t *testing.T) *GP {
+		ref := testkit.ReadTruth(t, "studentt_data.csv")
+		return kit.MustGP(t, mat.NewDense(len(ref[0]), 1, ref[0]), ref[1], SquaredExp{},
+			StudentT{DF: 4})
+	}
+	fixed := []string{"StudentT.DF"}
+	for _, c := range []struct {
+		name string
+		gp   func(t *testing.T) *GP
+		opt  *LearnOptions
+		f    float64
+		most [2]float64
+	}{
+		{"ionosphere", uci("ionosphere"), nil, 84.80843258805, [2]float64{10, 60}},
+		{"sonar", uci("sonar"), nil, 60.50124586620, [2]float64{10, 60}},
+		{"usps35", usps35, nil, 110.68124021581, [2]float64{10, 60}},
+		{"ionosphere, ELBO", uci("ionosphere"), &LearnOptions{NoPrior: true}, 84.64786060760864,
+			[2]float64{12, 60}},
+		{"sonar, ELBO", uci("sonar"), &LearnOptions{NoPrior: true}, 59.98269523919856,
+			[2]float64{14, 72}},
+		{"Student", student, &LearnOptions{Fixed: fixed}, 152.385441607631, [2]float64{10, 60}},
+		{"Student, ELBO", student, &LearnOptions{Fixed: fixed, NoPrior: true}, 152.23760941560684,
+			[2]float64{10, 60}},
+		{"ionosphere, ARD", func(t *testing.T) *GP {
+			d := loadUCI(t, "ionosphere")
+			return kit.MustGP(t, d.x, d.y, SquaredExp{Lengths: make([]float64, 34)}, BernoulliLogit{})
+		}, &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {Mean: 1, SD: 1.5},
+			"SquaredExp.Length": {Mean: 1.4, SD: 0.5, Shared: 1}}}, 78.08536699428831, [2]float64{12, 80}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			checkLearned(t, c.gp(t), c.opt, c.f, c.most)
+		})
+	}
+	t.Run("CO2", func(t *testing.T) {
+		t.Parallel()
+		gp, opt, f := co2(t)
+		l := checkLearned(t, gp, opt, f, [2]float64{16, 60})
+		for _, p := range l.Params {
+			held := p.Name == "Sum[1].Product[1].Periodic.Scale" ||
+				p.Name == "Sum[1].Product[1].Periodic.Period"
+			if p.Fixed != held || held && p.Value != 1 {
+				t.Errorf("%s: fixed %v, %v", p.Name, p.Fixed, p.Value)
+			}
+		}
+	})
+}
+
+// co2 returns the components of the CO₂ on Mauna Loa before 1988, their priors and the best
+// objective.
+func co2(t testing.TB) (*GP, *LearnOptions, float64) {
+	t.Helper()
+	var truth struct {
+		Objective float64   `json:"objective"`
+		Mean      float64   `json:"y_mean"`
+		Centre    []float64 `json:"prior_centre"`
+	}
+	testkit.ReadTruthJSON(t, "hyper_co2_map.json", &truth)
+	ref := testkit.ReadTruth(t, "co2.csv")
+	var x, y []float64
+	for i, v := range ref[0] {
+		if v < 1988 {
+			x, y = append(x, v-1959), append(y, ref[1][i]-truth.Mean)
+		}
+	}
+	e := func(i int) float64 { return math.Exp(truth.Centre[i]) }
+	gp := kit.MustGP(t, mat.NewDense(len(x), 1, x), y, Sum{
+		SquaredExp{Scale: e(0), Length: e(1)},
+		Product{SquaredExp{Scale: e(2), Length: e(3)}, Periodic{Length: e(4), Period: 1}},
+		rationalQuadratic(e(5), e(6), e(7)),
+		SquaredExp{Scale: e(8), Length: e(9)},
+	}, GaussianNoise{Var: math.Exp(2 * truth.Centre[10])})
+	c := truth.Centre
+	return gp, &LearnOptions{Fixed: []string{"Sum[1].Product[1].Periodic.Period"},
+		Prior: map[string]Prior{
+			"Sum[1].Product[1].Periodic.Length": {Mean: c[4], SD: 2},
+			"Sum[2].RationalQuadratic.Alpha":    {Mean: c[7], SD: 2},
+			"GaussianNoise.Var":                 {Mean: 2 * c[10], SD: 4},
+		}}, -truth.Objective
+}
+
+// checkLearned learns gp and checks that the objective is f.
+func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]float64) *Learned {
+	t.Helper()
+	ctx := context.Background()
+	l, err := gp.Learner(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evaluations, work := math.Inf(1), math.Inf(1)
+	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
+		if run := kit.RunOf(it.State); run.Best.F < f+0.01 && math.IsInf(evaluations, 1) {
+			evaluations, work = float64(run.Count), run.Model.Work()
+		}
+	})}
+	res, err := s.Run(ctx, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Recorder = nil
+	_, post, got, err := l.Learned(ctx, s, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("to 0.01 nats %v evaluations, %v factorisations; in all %d, %v; objective %.9f, %.2g "+
+		"over; %v; warnings %q", evaluations, work, got.Evaluations, got.Cholesky, got.Objective,
+		got.Objective-f, got.Fit.Status, got.Warnings)
+	for _, p := range got.Params {
+		t.Logf("%s %.6g (θ %.6f ± %.3f) prior %v", p.Name, p.Value, math.Log(p.Value), p.SD,
+			p.Prior)
+	}
+	if !(got.Objective < f+1e-3) {
+		t.Errorf("objective %.9f, want %.9f", got.Objective, f)
+	}
+	if evaluations > most[0] || work > most[1] {
+		t.Errorf("%v evaluations and %v factorizations to 0.01 nats, at most %v", evaluations, work,
+			most)
+	}
+	if math.Abs(-got.Fit.ELBO-got.LogPrior-got.Objective) > 1e-4 {
+		t.Errorf("ELBO %v and log prior %v, objective %v", got.Fit.ELBO, got.LogPrior,
+			got.Objective)
+	}
+	if post == nil {
+		t.Error("no posterior")
+	}
+	return got
+}
+
+// TestLearnStarts checks that every search from thirty random starts finds the optimum under the
+// default priors.
+func TestLearnStarts(t *testing.T) {
+	t.Parallel()
+	for _, name := range testkit.Few([]string{"ionosphere", "sonar"}, 1) {
+		d := loadUCI(t, name)
+		_, cols := d.x.Dims()
+		n := testkit.Shorter(100, 30)
+		gp := kit.MustGP(t, mat.DenseCopyOf(d.x.Slice(0, n, 0, cols)), d.y[:n], SquaredExp{},
+			BernoulliLogit{})
+		_, _, l, err := gp.Learn(context.Background(), nil, &LearnOptions{Restarts: testkit.Shorter(30, 5)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, f := range l.Starts {
+			if !(f < l.Objective+1e-3) {
+				t.Errorf("%s: start %d ended with %v, the best with %v", name, k, f,
+					l.Objective)
+			}
+		}
+		if len(l.Warnings) > 0 {
+			t.Errorf("%s: %q", name, l.Warnings)
+		}
+	}
+}
+
+// TestLearnCanceled checks that a search that ends early returns the best GP and posterior so far.
+func TestLearnCanceled(t *testing.T) {
+	t.Parallel()
+	gp := learnCases()[0].model(t, 12)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
+		if it.K == 5 {
+			cancel()
+		}
+	})}
+	best, post, l, err := gp.Learn(ctx, s, nil)
+	if !errors.Is(err, context.Canceled) || best == nil || post == nil || l.Fit != nil ||
+		l.Search.Status != Canceled {
+		t.Errorf("%v, %v, %v, %+v", best, post, err, l)
+	}
+	if _, _, _, err := gp.Learn(ctx, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestLearnErrors(t *testing.T) {
+	t.Parallel()
+	c := learnCases()[0]
+	gp, ctx := c.model(t, 12), context.Background()
+	for _, e := range []struct {
+		opt  LearnOptions
+		says string
+	}{
+		{LearnOptions{Fixed: []string{"Length"}},
+			`name "Length", which is not a parameter; use one of SquaredExp.Scale, SquaredExp.Length`},
+		{LearnOptions{Fixed: []string{"SquaredExp.Length", "SquaredExp.Scale"}},
+			"no hyperparameter is left"},
+		{LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {}}}, "SD must be positive"},
+		{LearnOptions{Prior: map[string]Prior{"x": {SD: 1}}}, `name "x"`},
+		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {2, 1}}},
+			"Bounds of SquaredExp.Scale"},
+		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {-2, 1}}},
+			"within its range, from 0 to +Inf"},
+		{LearnOptions{Restarts: -1}, "Restarts is -1"},
+		{LearnOptions{Tol: math.NaN()}, "Tol NaN"},
+	} {
+		_, _, _, err := gp.Learn(ctx, nil, &e.opt)
+		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), e.says) ||
+			!testkit.PrefixedOnce(err) {
+			t.Errorf("%+v: %v", e.opt, err)
+		}
+	}
+	if _, _, _, err := gp.Learn(ctx, &Solver{Divergence: Euclidean()}, nil); !errors.Is(err,
+		ErrNoProx) {
+		t.Error(err)
+	}
+	l, err := gp.Learner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&Solver{MaxIter: 1}).Run(ctx, gp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := l.Learned(ctx, nil, res); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+	if _, err := (&Solver{StepSize: ConstantStep(1)}).Run(ctx, l); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+}
+
+// TestLearnWarnings checks the warnings for a parameter that ends at its bound and for a parameter
+// that is learned by differences.
+func TestLearnWarnings(t *testing.T) {
+	t.Parallel()
+	gp := learnCases()[10].model(t, 16)
+	_, _, l, err := gp.Learn(context.Background(), nil,
+		&LearnOptions{Bounds: map[string][2]float64{"underived.Scale": {1e-3, 0.2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !l.Params[0].AtBound || !l.Params[0].Differences || math.Abs(l.Params[0].Value-0.2) > 1e-6 ||
+		len(l.Warnings) != 1 ||
+		!strings.Contains(l.Warnings[0], "underived.Scale ended at its bound 0.2") {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestLearnNoiseOfBadFit checks that the scale of Laplace noise is learned even if the model fits
+// badly, so that most residuals are many standard deviations of their latent value from zero.
+func TestLearnNoiseOfBadFit(t *testing.T) {
+	const n = 60
+	rng := testkit.Rand(23)
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, float64(i)/10)
+		y[i] = 50*math.Sin(3*x.At(i, 0)) + 5*rng.NormFloat64()
+	}
+	k := Sum{Linear{}, Constant{}}
+	gp, err := NewGP(x, y, k, Laplace{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	glm, err := NewGLM(x, y, Laplace{}, &GLMOptions{Intercept: true, InterceptSD: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	_, _, of, err := gp.Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, ofGLM, err := glm.Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, l := range map[string]*Learned{"GP": of, "GLM": ofGLM} {
+		p := l.Params[len(l.Params)-1]
+		if b := p.Value; !(b > 25 && b < 45) { // the mean absolute response is 32
+			t.Errorf("%s: a scale of %v, with objective %v after %d evaluations %v", name, b,
+				l.Objective, l.Evaluations, l.Warnings)
+		}
+		if l.Evaluations > 25 {
+			t.Errorf("%s: %d evaluations", name, l.Evaluations)
+		}
+	}
+}
+
+// TestLearnUnit checks that the answer does not depend on the unit of the responses, and that the
+// search converges, also if all responses are equal or there is only one.
+func TestLearnUnit(t *testing.T) {
+	ctx, next := context.Background(), mat.NewDense(1, 1, []float64{1})
+	// each function learns from y at x, and returns the mean and the variance of the latent value
+	// at 1
+	models := map[string]func(x *mat.Dense, y []float64, lik Likelihood) (l *Learned, m, v []float64,
+		err error){
+		"GP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
+			_, p, l, err := kit.MustGP(t, x, y, SquaredExp{}, lik).Learn(ctx, nil, nil)
+			m, v := p.At(next).Latent(nil, nil)
+			return l, m, v, err
+		},
+		"SparseGP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64,
+			error) {
+			g, err := NewSparseGP(x, y, SquaredExp{}, lik, nil)
+			_, p, l, err := kit.MustSparse(t, g, err).Learn(ctx, nil, nil)
+			m, v := p.At(next).Latent(nil, nil)
+			return l, m, v, err
+		},
+		"GLM": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
+			g, err := NewGLM(x, y, lik, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, p, l, err := g.Learn(ctx, nil, nil)
+			m, v := p.Latent(nil, nil, next)
+			return l, m, v, err
+		},
+	}
+	for model, learned := range models {
+		for _, lik := range []Likelihood{GaussianNoise{}, Laplace{}, StudentT{}} {
+			for _, n := range []int{1, 2, 4, 30, 31} { // equal responses except for 31 rows
+				var want [2]float64
+				for _, unit := range []float64{1, 1e-6, 1e-3, -1, 1e3, 1e6} {
+					x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+					for i := range y {
+						x.Set(i, 0, float64(1+i))
+						y[i] = 5 * unit
+						if n == 31 {
+							y[i] += unit * math.Sin(float64(i)) / 4
+						}
+					}
+					name := fmt.Sprintf("%s, %T, %d rows, unit %v", model, lik, n, unit)
+					l, m, v, err := learned(x, y, lik)
+					if err != nil || l.Search.Status != Converged {
+						t.Errorf("%s: %v, %v, %v", name, l, l.Search.Status, err)
+					}
+					got := [2]float64{m[0] / unit, math.Sqrt(v[0]) / math.Abs(unit)}
+					if unit == 1 {
+						want = got
+					}
+					for k := range got {
+						if !(math.Abs(got[k]-want[k]) <= 5e-3*math.Abs(want[k])) {
+							t.Errorf("%s: %v, want %v", name, got, want)
+						}
+					}
+				}
+				if model != "GLM" && !(math.Abs(want[0]-5) < 0.5) {
+					t.Errorf("%s, %T, %d rows of 5: %v", model, lik, n, want)
+				}
+			}
+		}
+	}
+}
+
+// TestLearnOn checks that a kernel of some columns is learned as if there were no other columns,
+// and that periods are found among several columns.
+func TestLearnOn(t *testing.T) {
+	ctx, rng := context.Background(), testkit.Rand(47)
+	n := 120
+	x, y := mat.NewDense(n, 3, nil), make([]float64, n)
+	for i := range n {
+		day, place := 60*rng.Float64(), 4*rng.Float64()
+		x.SetRow(i, []float64{1000 * rng.Float64(), day, place})
+		u := 2 * math.Pi * day / 5
+		y[i] = math.Sin(u) + 0.7*math.Cos(2*u) + 0.5*math.Sin(2*place) + 0.1*rng.NormFloat64()
+	}
+	learned := func(x *mat.Dense, k Kernel, lik Likelihood) *Learned {
+		_, _, l, err := kit.MustGP(t, x, y, k, lik).Learn(ctx, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	part := func(columns ...int) *mat.Dense {
+		p := mat.NewDense(n, len(columns), nil)
+		for to, from := range columns {
+			p.SetCol(to, mat.Col(nil, from, x))
+		}
+		return p
+	}
+	for _, c := range []struct {
+		k       Kernel
+		columns []int
+	}{
+		{SquaredExp{}, []int{2}},
+		{Matern32{Lengths: make([]float64, 2)}, []int{2, 1}},
+		{Sum{Linear{}, Constant{}, SquaredExp{}}, []int{2}},
+		{Linear{Scales: make([]float64, 2)}, []int{0, 2}},
+		{Periodic{}, []int{1}},
+	} {
+		want := learned(part(c.columns...), c.k, GaussianNoise{})
+		got := learned(x, On{Kernel: c.k, Columns: c.columns}, GaussianNoise{})
+		if math.Abs(got.Objective-want.Objective) > 1e-3 {
+			t.Errorf("%v of %v: the objective is %v, want %v", c.k, c.columns, got, want)
+		}
+		for i, p := range got.Params {
+			if math.Abs(p.Value-want.Params[i].Value) > 0.02*want.Params[i].Value {
+				t.Errorf("%v of %v: %s is %v, want %v", c.k, c.columns, p.Name, p.Value,
+					want.Params[i].Value)
+			}
+		}
+	}
+	for name, k := range map[string]Kernel{
+		"On.Periodic.Period": On{Kernel: Periodic{}, Columns: []int{1}},
+		"Sum[0].On.Periodic.Period": Sum{On{Kernel: Periodic{}, Columns: []int{1}},
+			On{Kernel: Matern32{}, Columns: []int{2}}},
+		"On.Sum[1].On.Periodic.Period": On{Kernel: Sum{On{Kernel: SquaredExp{}, Columns: []int{0}},
+			On{Kernel: Periodic{}, Columns: []int{1}}}, Columns: []int{2, 1}},
+	} {
+		found := false
+		for _, p := range learned(x, k, GaussianNoise{}).Params {
+			if p.Name == name {
+				found = true
+				if math.Abs(p.Value-5) > 0.1 {
+					t.Errorf("%s is %v, want 5", name, p.Value)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("no parameter %s", name)
+		}
+	}
+	// both columns have the period of a Periodic without On
+	for i := range n {
+		a, b := 30*rng.Float64(), 30*rng.Float64()
+		x.SetRow(i, []float64{a, b, 0})
+		y[i] = math.Sin(2*math.Pi*a/5) + math.Cos(2*math.Pi*b/5) + 0.1*rng.NormFloat64()
+	}
+	l := learned(part(0, 1), Periodic{}, GaussianNoise{})
+	if p := l.Params[2]; math.Abs(p.Value-5) > 0.1 {
+		t.Errorf("of two columns %s is %v, want 5", p.Name, p.Value)
+	}
+}
+
+// TestLearnPeriodWarnings checks that a wrong period gets a warning with a better period, that rows
+// with few cycles get a warning, and that right periods get no warning.
+func TestLearnPeriodWarnings(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	truth := Periodic{Length: 0.8, Period: 5}
+	// season returns the value of and the warning for the period that k learns from a draw of the
+	// truth. times multiplies the truth and next is added to it unless they are nil.
+	season := func(seed uint64, cycles float64, truth, k Kernel, lik Likelihood, sparse bool) (
+		period float64, warning string) {
+		rng := testkit.Rand(seed)
+		x := mat.NewDense(150, 1, nil)
+		for i := range 150 {
+			x.Set(i, 0, 5*cycles*rng.Float64())
+		}
+		y := drawGP(rng, truth, x, 0.1)
+		for i, v := range y {
+			if _, ok := lik.(BernoulliLogit); ok {
+				y[i] = testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(-5*v)))
+			}
+		}
+		var l *Learned
+		var err error
+		if sparse {
+			g, e := NewSparseGP(x, y, k, lik, nil)
+			_, _, l, err = kit.MustSparse(t, g, e).Learn(ctx, nil, nil)
+		} else {
+			_, _, l, err = kit.MustGP(t, x, y, k, lik).Learn(ctx, nil, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range l.Warnings {
+			if strings.Contains(w, "Period") {
+				warning += w
+			}
+		}
+		for _, p := range l.Params {
+			if strings.HasSuffix(p.Name, "Period") {
+				period = p.Value
+			}
+		}
+		return period, warning
+	}
+	better := regexp.MustCompile(`Period is .*, but the responses are more likely to have a period ` +
+		`of (4\.9|5|5\.0)[0-9]*, by about .* nats; set it to that value before learning`)
+	for _, c := range []struct {
+		given  float64
+		sparse bool
+	}{{2.5, false}, {9, false}, {10, false}, {40, false}, {0.3, true}, {15, true}} {
+		p, said := season(51, 8, truth, Periodic{Period: c.given}, GaussianNoise{}, c.sparse)
+		if math.Abs(math.Log(p/5)) > 0.05 && !better.MatchString(said) {
+			t.Errorf("a period of %v that began at %v: %q", p, c.given, said)
+		}
+		if math.Abs(math.Log(p/c.given)) > 0.5 {
+			t.Errorf("a period of %v that began at %v", p, c.given)
+		}
+	}
+	smooth := SquaredExp{Length: 12}
+	for name, c := range map[string]struct {
+		truth, k Kernel
+		lik      Likelihood
+		sparse   bool
+	}{
+		"season":          {truth, Periodic{}, GaussianNoise{}, false},
+		"next to a trend": {Sum{smooth, truth}, Sum{SquaredExp{}, Periodic{}}, GaussianNoise{}, false},
+		"that changes": {Product{smooth, truth}, Product{SquaredExp{}, Periodic{}}, GaussianNoise{},
+			false},
+		"sparse": {truth, Periodic{}, GaussianNoise{}, true},
+		"labels": {truth, Periodic{}, BernoulliLogit{}, false},
+		"next to a season": {Sum{truth, Periodic{Period: 11}}, Sum{Periodic{Period: 11}, Periodic{}},
+			GaussianNoise{}, false},
+	} {
+		if p, said := season(54, 8, c.truth, c.k, c.lik, c.sparse); math.Abs(p-5) > 0.15 || said != "" {
+			t.Errorf("%s: a period of %v, %q", name, p, said)
+		}
+	}
+	if p, said := season(53, 1.4, truth, Periodic{}, GaussianNoise{}, false); !strings.Contains(said,
+		"set it if it is known, or add rows") {
+		t.Errorf("of 1.4 cycles a period of %v, %q", p, said)
+	}
+}
+
+// TestLearnSeasons checks that two Periodic kernels with unset periods start at, and learn, the two
+// seasons of the responses.
+func TestLearnSeasons(t *testing.T) {
+	t.Parallel()
+	const n, day, week = 150, 1.0, 7.0
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	rng := rand.New(rand.NewPCG(2, 3))
+	for i := range y {
+		v := 5 * week * rng.Float64()
+		x.Set(i, 0, v)
+		y[i] = math.Sin(2*math.Pi*v/day) + 0.5*math.Cos(4*math.Pi*v/day) +
+			math.Cos(2*math.Pi*v/week) + 0.1*rng.NormFloat64()
+	}
+	_, _, l, err := kit.MustGP(t, x, y, Sum{Periodic{}, Periodic{}}, GaussianNoise{}).Learn(
+		context.Background(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []float64
+	for _, p := range l.Params {
+		if strings.HasSuffix(p.Name, ".Period") {
+			got = append(got, p.Value)
+		}
+	}
+	slices.Sort(got)
+	if len(got) != 2 || math.Abs(got[0]/day-1) > 0.01 || math.Abs(got[1]/week-1) > 0.01 {
+		t.Errorf("the periods are %v, want %v and %v; warnings %q", got, day, week, l.Warnings)
 	}
 }

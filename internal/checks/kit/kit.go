@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
@@ -14,8 +16,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/batches"
+
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -377,9 +384,66 @@ func PgSVI(n int, betaN float64, batch int) *pgsvi.Solver {
 func AlgOf[A site.Algebra](st pgsvi.State) A { return st.(Engined).Algebra().(A) }
 
 // Engined is a State by sites.
-type Engined interface{ Algebra() site.Algebra }
+type Engined interface {
+	Algebra() site.Algebra
+	SetAlgebra(a site.Algebra)
+}
 
-func MustStepper(t *testing.T, m pgsvi.Model) pgsvi.Stepper {
+// RunOf returns the search of a state of a Learner.
+func RunOf(st pgsvi.State) *learn.Run { return st.(searching).Run() }
+
+type searching interface{ Run() *learn.Run }
+
+// linear is an Algebra of a linear model.
+type linear interface {
+	site.Algebra
+	Linear() *site.LinearModel
+}
+
+// LinearOf returns the rows, the prior and the terms of g.
+func LinearOf(t testing.TB, g *pgsvi.GLM) *site.LinearModel {
+	t.Helper()
+	return AlgOf[linear](MustStepper(t, g)).Linear()
+}
+
+// DesignOf returns the rows of x as a GLM without an intercept stores them.
+func DesignOf(t testing.TB, x mat.Matrix) *design.Matrix {
+	t.Helper()
+	n, _ := x.Dims()
+	g := MustGLM(t, x, make([]float64, n), pgsvi.GaussianNoise{}, pgsvi.GLMOptions{})
+	return LinearOf(t, g).X
+}
+
+// OverWeights returns a Stepper of g over its weights, even if g would choose another algebra.
+func OverWeights(t testing.TB, g *pgsvi.GLM) pgsvi.Stepper {
+	t.Helper()
+	return stepperOver(t, g, func(lin *site.LinearModel) (site.Algebra, error) {
+		return site.NewWeightAlgebra(lin, term.Crew{})
+	})
+}
+
+// OverRows returns a Stepper of g over its linear predictors, even if g would choose another
+// algebra.
+func OverRows(t testing.TB, g *pgsvi.GLM) pgsvi.Stepper {
+	t.Helper()
+	return stepperOver(t, g, func(lin *site.LinearModel) (site.Algebra, error) {
+		return site.NewDualAlgebra(lin, lin.Gram(), term.Crew{})
+	})
+}
+
+func stepperOver(t testing.TB, g *pgsvi.GLM,
+	algebra func(*site.LinearModel) (site.Algebra, error)) pgsvi.Stepper {
+	t.Helper()
+	st := MustStepper(t, g)
+	alg, err := algebra(AlgOf[linear](st).Linear())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.(Engined).SetAlgebra(alg)
+	return st
+}
+
+func MustStepper(t testing.TB, m pgsvi.Model) pgsvi.Stepper {
 	t.Helper()
 	st, err := m.NewStepper(context.Background(), nil, nil)
 	if err != nil {
@@ -570,4 +634,139 @@ func TextLabels(n, d int) (*pgsvi.Sparse, []float64) {
 		y[i] = testkit.Label(rng, eta/2)
 	}
 	return x, y
+}
+
+// SyntheticCTM draws a corpus from known topics and Σ.
+func SyntheticCTM(docs, k, terms, length int, corr *mat.SymDense, seed uint64) (*pgsvi.Corpus,
+	[][]float64) {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	topics := dense.NewRows(k, terms)
+	for _, row := range topics {
+		var sum float64
+		for v := range row {
+			row[v] = math.Exp(2 * rng.NormFloat64())
+			sum += row[v]
+		}
+		for v := range row {
+			row[v] /= sum
+		}
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(corr) {
+		panic("corr")
+	}
+	var l mat.TriDense
+	chol.LTo(&l)
+	c := &pgsvi.Corpus{Terms: terms}
+	z, pi := make([]float64, k), make([]float64, k)
+	for range docs {
+		eps := make([]float64, k)
+		for j := range eps {
+			eps[j] = 1.5 * rng.NormFloat64()
+		}
+		for i := range z {
+			z[i] = 0
+			for j := range i + 1 {
+				z[i] += l.At(i, j) * eps[j]
+			}
+		}
+		sum := floats.LogSumExp(z)
+		for j, x := range z {
+			pi[j] = math.Exp(x - sum)
+		}
+		count := map[int]float64{}
+		for range length {
+			count[batches.Pick(topics[batches.Pick(pi, rng)], rng)]++
+		}
+		c.Docs = append(c.Docs, SortedDoc(count))
+	}
+	return c, topics
+}
+
+func Correlated() *mat.SymDense {
+	return mat.NewSymDense(5, []float64{
+		1, .7, 0, -.4, 0,
+		.7, 1, 0, -.4, 0,
+		0, 0, 1, 0, -.5,
+		-.4, -.4, 0, 1, 0,
+		0, 0, -.5, 0, 1,
+	})
+}
+
+// Travel returns s after saving and loading it.
+func Travel[R any](t testing.TB, s *pgsvi.Shard[R]) *pgsvi.Shard[R] {
+	t.Helper()
+	b, err := s.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &pgsvi.Shard[R]{}
+	if err := u.UnmarshalBinary(b); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// RoundOf returns a round of r on the given number of shards, with blocks assigned and merged at
+// random.
+func RoundOf[R, P any](t testing.TB, r *pgsvi.Rounds[R, P], blocks [][]R, shards int,
+	rng *rand.Rand) *pgsvi.Shard[R] {
+	t.Helper()
+	all := make([]*pgsvi.Shard[R], shards)
+	for i := range all {
+		all[i] = Travel(t, r.Shard())
+	}
+	for _, b := range rng.Perm(len(blocks)) {
+		if err := all[rng.IntN(shards)].Add(context.Background(), uint64(b),
+			testkit.Each(blocks[b])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for len(all) > 1 { // any two
+		i := rng.IntN(len(all) - 1)
+		j := i + 1 + rng.IntN(len(all)-i-1)
+		if rng.IntN(2) == 0 {
+			all[i], all[j] = all[j], all[i]
+		}
+		if err := all[i].Merge(Travel(t, all[j])); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all[:j], all[j+1:]...)
+	}
+	return Travel(t, all[0])
+}
+
+// Resumed adds the items to a stream that is saved, loaded and read at the given places on the way.
+// It returns the result of this stream, and the result of an uninterrupted stream.
+func Resumed[R, P any](t *testing.T, fresh func() *pgsvi.Stream[R, P],
+	load func(io.Reader) (*pgsvi.Stream[R, P], error), items []R, at []int, say func(P) string) (got,
+	want string) {
+	t.Helper()
+	one, two := fresh(), fresh()
+	for i, item := range items {
+		for _, n := range at {
+			if n != i {
+				continue
+			}
+			two = testkit.Again(t, fmt.Sprintf("after %d items", i), two, load)
+			if _, err := two.Posterior(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(one.Add(item), two.Add(item)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one.Len() != two.Len() {
+		t.Errorf("%d items, and %d where none was loaded", two.Len(), one.Len())
+	}
+	a, err := one.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := testkit.Again(t, "at the end", two, load).Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return say(b), say(a)
 }

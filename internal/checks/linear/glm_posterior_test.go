@@ -1,8 +1,11 @@
 package linear
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -11,6 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
 // TestSummaryRows checks that the rows describe the posterior for every kind of covariance, that
@@ -129,4 +133,70 @@ func TestWarnUnits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSaveGLMStream checks the same for the posterior of a stream, and after removing rows.
+func TestSaveGLMStream(t *testing.T) {
+	x, y := kit.SavedData(5000, 3, BernoulliLogit{}, 2)
+	s, err := NewGLMStream(3, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddAll(context.Background(), Rows(x, y)); err != nil {
+		t.Fatal(err)
+	}
+	post, err := s.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	less, err := post.Remove(context.Background(), Rows(x.Slice(0, 10, 0, 3), y[:10]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]*GLMPosterior{"stream": post, "removed": less} {
+		loaded := saveAndLoad(t, name, p)
+		if loaded == nil {
+			continue
+		}
+		few, yf := x.Slice(0, 40, 0, 3), y[:40]
+		if savedResults(t, p, few, yf) != savedResults(t, loaded, few, yf) {
+			t.Errorf("%s: loaded posterior behaves differently", name)
+		}
+	}
+}
+
+// saveAndLoad returns the loaded posterior, or nil if it differs from the saved one.
+func saveAndLoad(t *testing.T, name string, p *GLMPosterior) *GLMPosterior {
+	t.Helper()
+	var file bytes.Buffer
+	if err := p.Save(&file); err != nil {
+		t.Errorf("%s: %v", name, err)
+		return nil
+	}
+	loaded, err := Load[*GLMPosterior](bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return nil
+	}
+	var again bytes.Buffer
+	if err := loaded.Save(&again); err != nil || !bytes.Equal(file.Bytes(), again.Bytes()) {
+		t.Errorf("%s: saved again it differs (%v)", name, err)
+	}
+	return loaded
+}
+
+// savedResults returns the results of p as text with all bits.
+func savedResults(t *testing.T, p *GLMPosterior, x mat.Matrix, y []float64) string {
+	t.Helper()
+	m, v := p.At(x).Latent(nil, nil)
+	draw := mat.NewDense(2, p.Dim(), nil)
+	err := p.RandWeights(draw, rand.New(rand.NewPCG(3, 0)))
+	out := fmt.Sprint(m, v, p.At(x).LogProb(nil, y), p.SD(nil), p.Len(), p.Cols(),
+		draw.RawMatrix().Data, err, p.Summary())
+	more, err := p.Update(context.Background(), Rows(x, y))
+	if err != nil {
+		t.Errorf("update: %v", err)
+		return out
+	}
+	return out + fmt.Sprint(more.Mean(nil), more.SD(nil), more.Len())
 }

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"gonum.org/v1/gonum/mat"
 )
 
 // Documents cannot be removed, and errors have their number.
@@ -63,5 +64,91 @@ func TestCTMStreamErrors(t *testing.T) {
 		iter.Seq2[Document, error](kit.Documents(kit.SmallCorpus()))); !errors.Is(
 		err, context.Canceled) || s.Len() != 4 {
 		t.Errorf("%v, %d documents", err, s.Len())
+	}
+}
+
+func sayWeights(p *GLMPosterior) string {
+	return fmt.Sprint(p.Len(), p.Mean(nil), p.SD(nil), p.Cov().RawSymmetric().Data)
+}
+
+// TestGLMStreamResume checks that a saved and loaded stream of rows has the same bits at its end as
+// an uninterrupted stream: dense or sparse, with offsets and weights, before a block, between
+// blocks, and with rows kept.
+func TestGLMStreamResume(t *testing.T) {
+	testkit.NotShort(t)
+	t.Parallel()
+	prior, err := NewGaussian([]float64{1, 0, -1, 0.3},
+		mat.NewSymDense(4, []float64{2, 0.3, 0, 0.1, 0.3, 1, 0.2, 0, 0, 0.2, 1, 0, 0.1, 0, 0, 3}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		lik    Likelihood
+		opt    *GLMOptions
+		sparse bool
+		odd    bool // offsets and weights
+	}{
+		{"logit", BernoulliLogit{}, &GLMOptions{Intercept: true}, false, false},
+		{"sparse", BernoulliLogit{}, &GLMOptions{Intercept: true, Names: []string{"a", "b", "ü"}},
+			true, false},
+		{"counts", Poisson{}, &GLMOptions{Intercept: true, Prior: prior}, false, true},
+		{"robust", StudentT{DF: 3}, nil, true, true},
+	} {
+		x, y := kit.SavedData(11000, 3, c.lik, 7)
+		var from mat.Matrix = x
+		if c.sparse {
+			from = SparseOf(x)
+		}
+		rows, err := collectRows(Rows(from, y))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows {
+			if c.odd {
+				rows[i].Offset, rows[i].Weight = 0.1*float64(i%3), 0.5+float64(i%2)
+			}
+		}
+		fresh := func() *GLMStream { return newStream(t, 3, c.lik, c.opt) }
+		at := []int{0, 1, 1000, 1024, 3000, 7500, 10999}
+		if got, want := kit.Resumed(t, fresh, Load[*GLMStream], rows, at, sayWeights); got != want {
+			t.Errorf("%s: %.200s, want %.200s", c.name, got, want)
+		}
+	}
+}
+
+// TestGLMStreamResumeRemove checks the same after rows were removed, and from the posterior of a
+// fit.
+func TestGLMStreamResumeRemove(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	x, y := kit.SavedData(3000, 3, BernoulliLogit{}, 8)
+	g, err := NewGLM(x.Slice(0, 500, 0, 3), y[:500], BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _ := kit.FitGLM(t, g, nil)
+	var say []string
+	for _, load := range []bool{false, true} {
+		s, err := post.Stream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []func() error{
+			func() error { return s.AddAll(ctx, part(Rows(x, y), 500, 2000)) },
+			func() error { return s.RemoveAll(ctx, part(Rows(x, y), 100, 700)) },
+			func() error { return s.AddAll(ctx, part(Rows(x, y), 2000, 3000)) },
+		} {
+			if load {
+				s = testkit.Again(t, "resumed", s, Load)
+			}
+			if err := f(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say = append(say, sayWeights(streamPosterior(t, s)))
+	}
+	if say[0] != say[1] {
+		t.Errorf("%s, want %s", say[1], say[0])
 	}
 }

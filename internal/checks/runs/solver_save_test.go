@@ -831,7 +831,7 @@ func TestRunMutated(t *testing.T) {
 				string(mutateBits(rng, state))))
 			solver := r.solver
 			var err error
-			if n := allocated(func() {
+			if n := testkit.Allocated(func() {
 				_, err = solver.LoadResult(ctx, bytes.NewReader(data), r.model)
 			}); n > uint64(10*len(data)+64<<20) {
 				t.Errorf("%s: %d MB allocated for %d bytes", r.name, n>>20, len(data))

@@ -1,12 +1,15 @@
 package topics
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,5 +232,186 @@ func TestCTMHeldOutMany(t *testing.T) {
 	t.Logf("AP, 50 topics: %.4f, in vocabulary %.4f, in %v", h.PerToken, h.InVocab, used)
 	if h.PerToken > 7.95 {
 		t.Errorf("AP, 50 topics: %.4f", h.PerToken)
+	}
+}
+
+// blockCorpus draws documents of `tokens` words from three topics of ten terms each.
+func blockCorpus(docs int, tokens float64) *Corpus {
+	rng := rand.New(rand.NewPCG(1, 9))
+	c := &Corpus{Terms: 30}
+	for range docs {
+		z := []float64{math.Exp(1.5 * rng.NormFloat64()), math.Exp(1.5 * rng.NormFloat64()),
+			math.Exp(1.5 * rng.NormFloat64())}
+		sum := z[0] + z[1] + z[2]
+		var d Document
+		for v := range 30 {
+			if n := math.Round(tokens * (0.01 + 0.07*z[v/10]/sum)); n > 0 {
+				d.Words, d.Counts = append(d.Words, v), append(d.Counts, n)
+			}
+		}
+		c.Docs = append(c.Docs, d)
+	}
+	return c
+}
+
+// TestCTMLongDocuments checks that q is near its optimum given the topics, however long the
+// documents are.
+func TestCTMLongDocuments(t *testing.T) {
+	testkit.NotShort(t)
+	t.Parallel()
+	seeds := testkit.Longer[uint64](5, 3)
+	for _, tokens := range testkit.Longer([]float64{100, 1e4, 1e5}, []float64{1e5}) {
+		for _, forget := range []bool{false, true} {
+			c := blockCorpus(100, tokens)
+			// After the ten passes of a nil Solver, the topics still move by a random amount when a
+			// document is last visited. So use four times as many passes, and the median over a few
+			// seeds.
+			var gaps []float64
+			for seed := range seeds {
+				p, res, err := kit.MustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(
+					context.Background(), &Solver{Src: rand.NewPCG(seed, 1), MaxPasses: 40})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var best float64
+				for _, d := range c.Docs {
+					q, err := p.Infer(d)
+					if err != nil {
+						t.Fatal(err)
+					}
+					best += q.ELBO()
+				}
+				gaps = append(gaps, (best-res.ELBO)/100)
+			}
+			slices.Sort(gaps)
+			if gaps[seeds/2] > 3 {
+				t.Errorf("%v tokens, forget %v: %.1f nats a document below what Infer reaches",
+					tokens, forget, gaps)
+			} else {
+				t.Logf("%v tokens, forget %v: %.2f", tokens, forget, gaps)
+			}
+		}
+	}
+}
+
+// TestCTMStreamStart checks that a stream with an empty start, or with an early Posterior, still
+// separates the topics.
+func TestCTMStreamStart(t *testing.T) {
+	t.Parallel()
+	c := blockCorpus(600, 50)
+	for _, e := range testkit.Few([]CTMExpectation{CTMLaplace, CTMAntithetic, CTMMeanField}, 1) {
+		for _, first := range []string{"empty documents", "a look"} {
+			s, err := NewCTMStream(c.Terms, 3, &CTMOptions{Expectation: e})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == "a look" {
+				if err := s.Add(Document{Words: []int{0}, Counts: []float64{1}}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Posterior(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				for range 300 {
+					if err := s.Add(Document{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, d := range c.Docs {
+				if err := s.Add(d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p, err := s.Posterior()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, diff := p.Topics(), 0.0
+			for v := range c.Terms {
+				diff = max(diff, math.Abs(b.At(0, v)-b.At(1, v)), math.Abs(b.At(0, v)-b.At(2, v)))
+			}
+			if diff < 1e-2 {
+				t.Errorf("%v, first %s: topics differ by %g", e, first, diff)
+			}
+		}
+	}
+}
+
+func TestCTMOddities(t *testing.T) {
+	ctx := context.Background()
+	c := blockCorpus(30, 40)
+	if _, err := NewCTM(c, 1, &CTMOptions{Expectation: CTMQuadrature, Samples: 7000}); !errors.Is(
+		err, ErrParam) {
+		t.Errorf("7000 points: %v", err)
+	}
+	if _, err := NewCTM(&Corpus{Terms: 2, Docs: []Document{{Words: []int{0, 1}, Counts: []float64{1e308, 1e308}}}},
+		1, nil); !errors.Is(err, ErrNotFinite) {
+		t.Errorf("counts that overflow: %v", err)
+	}
+	if _, err := NewCTM(c, 3, &CTMOptions{TopicPrior: 1.7e308}); !errors.Is(err, ErrParam) {
+		t.Errorf("a TopicPrior that overflows: %v", err)
+	}
+	p, res, err := kit.MustCTM(t, c, 3, &CTMOptions{Samples: 2}).Fit(ctx, &Solver{MaxPasses: 2})
+	if err != nil || !math.IsNaN(res.ELBOErr) {
+		t.Errorf("standard error %v of one pair of draws, %v", res.ELBOErr, err)
+	}
+	if _, err := p.HeldOut(c, &HeldOutOptions{Draws: math.MaxInt}); !errors.Is(err, ErrParam) {
+		t.Errorf("draws: %v", err)
+	}
+	if _, err := TopWords(p.Topics(), nil, 1, ByProbability); !errors.Is(err, ErrEmpty) {
+		t.Errorf("nil corpus: %v", err)
+	}
+	if _, lo, hi := p.Proportions(1e-17); lo[0] > hi[0] {
+		t.Errorf("interval %v, %v", lo, hi)
+	}
+	c.Vocab = make([]string, c.Terms)
+	for i := range c.Vocab {
+		c.Vocab[i] = strconv.Itoa(i)
+	}
+	c.Vocab[0] = "caf\xe9"
+	p, _, err = kit.MustCTM(t, c, 2, nil).Fit(ctx, &Solver{MaxPasses: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) {
+		t.Errorf("a word that is not UTF-8: %v", err)
+	}
+	two := testkit.FileOf(t, testkit.Kind("CTMPosterior"),
+		`{"topics":1,"terms":2,"beta":[1,1],"mu":[0],"sigma":[1],"seen":[true,true]}`)
+	if _, err := Load[*CTMPosterior](strings.NewReader(two)); !errors.Is(err, ErrParam) {
+		t.Errorf("probabilities that add up to 2: %v", err)
+	}
+	// A huge count is inferred or rejected, but never inferred wrongly.
+	p, _, err = kit.MustCTM(t, blockCorpus(60, 200), 3, nil).Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := p.Infer(Document{Words: []int{3}, Counts: []float64{1e9}}); err != nil {
+		t.Errorf("1e9 words: %v", err)
+	} else if mean, _, _ := d.Proportions(0.9); math.Abs(mean[0]+mean[1]+mean[2]-1) > 1e-9 {
+		t.Errorf("proportions %v", mean)
+	}
+}
+
+// TestCTMShortfall checks that ELBOErr includes the remaining gain of an E-step that is cut short,
+// and is 0 at the maximum.
+func TestCTMShortfall(t *testing.T) {
+	c := blockCorpus(20, 8000)
+	for _, e := range []CTMExpectation{CTMMeanField, CTMDelta, CTMLaplace} {
+		var errs []float64
+		for _, steps := range []int{1, 0} {
+			m := kit.MustCTM(t, c, 3,
+				&CTMOptions{Expectation: e, FirstInner: steps, Inner: steps, Forget: true})
+			_, res, err := m.Fit(t.Context(), &Solver{MaxPasses: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			errs = append(errs, res.ELBOErr)
+		}
+		if !(errs[1] > 0 && errs[1] < 1e-6*20) {
+			t.Errorf("%v: %v nats to gain at the maximum", e, errs[1])
+		}
 	}
 }

@@ -355,3 +355,358 @@ func TestCTMIntervals(t *testing.T) {
 		t.Errorf("a document of more words: %v", err)
 	}
 }
+
+func sayTopics(p *CTMPosterior) string {
+	var file strings.Builder
+	if err := p.Save(&file); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(p.Topics().RawMatrix().Data, p.Mu(nil), p.Sigma().RawSymmetric().Data,
+		file.String())
+}
+
+// TestCTMStreamResume checks that a stream of documents that is saved, loaded and read on the way
+// has the same bits at its end as an uninterrupted stream.
+func TestCTMStreamResume(t *testing.T) {
+	testkit.NotShort(t)
+	t.Parallel()
+	c := blockCorpus(340, 40)
+	c.Docs[3], c.Docs[300] = Document{}, Document{}
+	start := mat.NewDense(3, c.Terms, nil)
+	for k := range 3 {
+		for v := range c.Terms {
+			start.Set(k, v, 1+float64((v+k)%3))
+		}
+	}
+	for _, o := range []*CTMOptions{nil, {Expectation: CTMQuasi}, {Expectation: CTMLaplace},
+		{Expectation: CTMMeanField}, {Topics: start, Diagonal: true, FirstInner: 4}} {
+		fresh := func() *CTMStream {
+			s, err := NewCTMStream(c.Terms, 3, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		if got, want := kit.Resumed(t, fresh, Load[*CTMStream], c.Docs,
+			[]int{1, 100, 256, 258, 280, 333}, sayTopics); got != want {
+			t.Errorf("%+v: %.300s, want %.300s", o, got, want)
+		}
+	}
+}
+
+func TestCorpusString(t *testing.T) {
+	for want, c := range map[string]*Corpus{
+		"no corpus":                          nil,
+		"0 documents, 0 terms, 0 words":      {},
+		"60 documents, 12 terms, 2243 words": ldaToy(60),
+		"2 documents, 3 terms, 4.5 words": {Terms: 3, Docs: []Document{{}, {Words: []int{0, 2},
+			Counts: []float64{4, 0.5}}}},
+	} {
+		if got := fmt.Sprint(c); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// match pairs each true topic with the most similar row of got, and returns the smallest cosine.
+func match(truth [][]float64, got *mat.Dense) (index []int, least float64) {
+	least = 1
+	cos := func(a, b []float64) float64 {
+		var ab, aa, bb float64
+		for i := range a {
+			ab, aa, bb = ab+a[i]*b[i], aa+a[i]*a[i], bb+b[i]*b[i]
+		}
+		return ab / math.Sqrt(aa*bb)
+	}
+	for _, row := range truth {
+		best, at := -1.0, 0
+		for k := range truth {
+			if c := cos(row, got.RawRowView(k)); c > best {
+				best, at = c, k
+			}
+		}
+		index, least = append(index, at), min(least, best)
+	}
+	return index, least
+}
+
+// TestCTMSynthetic checks that fits recover the topics from which documents were drawn, and their
+// correlations, in at least four runs of five. The ELBO has other, lower maxima in which two
+// correlated topics merge.
+func TestCTMSynthetic(t *testing.T) {
+	t.Parallel()
+	testkit.Long(t)
+	corr := kit.Correlated()
+	c, truth := kit.SyntheticCTM(1500, 5, 400, 120, corr, 1)
+	for _, diag := range []bool{false, true} {
+		m, err := NewCTM(c, 5, &CTMOptions{Diagonal: diag})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const runs = 3
+		found := 0
+		for seed := range uint64(runs) {
+			p, res, err := m.Fit(context.Background(),
+				&Solver{MaxPasses: 20, EvalEvery: -1, Src: rand.NewPCG(seed, 7)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			index, least := match(truth, p.Topics())
+			t.Logf("diagonal %v, seed %d: least cosine %.4f, matched %v, ELBO %.0f, %v", diag, seed,
+				least, index, res.ELBO, res.Elapsed)
+			good := least >= 0.95
+			got := p.Corr()
+			for i := range 5 {
+				for j := range i {
+					if a, b := corr.At(i, j), got.At(index[i], index[j]); math.Abs(a) > 0.3 &&
+						a*b <= 0 {
+						t.Logf("correlation %d, %d: %.2f, want %.2f", i, j, b, a)
+						good = false
+					}
+				}
+			}
+			if good {
+				found++
+			}
+		}
+		if found < runs-1 {
+			t.Errorf("diagonal %v: the topics are found in %d of %d runs", diag, found, runs)
+		}
+	}
+}
+
+func saved(t testing.TB, p *CTMPosterior) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := p.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestCTMWorkers checks that every CTMExpectation gives the same bits for any number of workers,
+// and raises the ELBO.
+func TestCTMWorkers(t *testing.T) {
+	t.Parallel()
+	c := kit.ToyCorpus(testkit.Shorter(70, 35), 4)
+	c.Docs[3] = Document{}
+	for _, o := range []CTMOptions{
+		{}, {Diagonal: true}, {Expectation: CTMQuasi}, {Expectation: CTMQuadrature, Samples: 5},
+		{Expectation: CTMDelta},
+		{Expectation: CTMLaplace}, {Expectation: CTMMeanField}, {Forget: true}, {Paper: true},
+		{Paper: true, Diagonal: true},
+		{Start: StartKMeans}, {Start: StartAnchors}, {Start: StartDocs},
+	} {
+		var first string
+		for _, workers := range testkit.Few([]int{1, 7, 2}, 2) {
+			p, res := kit.FitCTM(t, c, 3, &o,
+				&Solver{MaxPasses: 3, Workers: workers, Src: rand.NewPCG(1, 2), Converger: Never()})
+			if res.Passes < 3 || math.IsNaN(res.ELBO) {
+				t.Errorf("%+v: %v passes, ELBO %v", o, res.Passes, res.ELBO)
+			}
+			if e := res.ELBOErr; !(e > 0) {
+				t.Errorf("%+v: the error of the ELBO is %v", o, e)
+			}
+			if !(res.Trace[2].ELBO > res.Trace[0].ELBO-1) {
+				t.Errorf("%+v: the ELBO goes from %v to %v", o, res.Trace[0].ELBO,
+					res.Trace[2].ELBO)
+			}
+			got := saved(t, p) + fmt.Sprint(res.ELBO)
+			if first == "" {
+				first = got
+			} else if got != first {
+				t.Errorf("%+v: %d workers give another result than 1", o, workers)
+			}
+		}
+	}
+}
+
+func checkFinite(t *testing.T, what string, p *CTMPosterior) {
+	t.Helper()
+	for n := range p.Len() {
+		d := p.Doc(n)
+		mean, lo, hi := d.Proportions(0.95)
+		var sum float64
+		for j := range mean {
+			sum += mean[j]
+			if !(lo[j] <= mean[j]+1e-12 && mean[j] <= hi[j]+1e-12) && topicsOf(p) > 1 &&
+				hi[j]-lo[j] > 1e-3 {
+				t.Logf("%s: document %d, topic %d: %v outside %v to %v", what, n, j, mean[j], lo[j],
+					hi[j])
+			}
+		}
+		near(t, what+": sum of the proportions", sum, 1, 1e-9)
+	}
+	topics := p.Topics()
+	for k := range topicsOf(p) {
+		var sum float64
+		for _, b := range topics.RawRowView(k) {
+			sum += b
+		}
+		near(t, what+": sum of a topic", sum, 1, 1e-9)
+	}
+}
+
+func TestCTMEdgeCases(t *testing.T) {
+	testkit.NotShort(t)
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(8, 9))
+	long := Document{}
+	for v := range 60 {
+		long.Words, long.Counts = append(long.Words, v),
+			append(long.Counts, math.Ceil(100000/60*2*rng.Float64()))
+	}
+	c := kit.ToyCorpus(6, 7)
+	c.Docs = append(c.Docs, Document{}, Document{Words: []int{5}, Counts: []float64{1}}, long,
+		Document{Words: []int{59}, Counts: []float64{100000}}, Document{Words: []int{4}, Counts: []float64{0.25}})
+	// The last numbers exceed the number of documents.
+	for _, k := range testkit.Longer([]int{1, 2, 5, 30}, []int{1, 12}) {
+		for _, o := range []CTMOptions{{}, {Diagonal: true}, {Expectation: CTMQuasi},
+			{Expectation: CTMDelta}, {Expectation: CTMLaplace},
+			{Expectation: CTMMeanField}, {Forget: true}, {Start: StartKMeans},
+			{Start: StartAnchors}, {Start: StartDocs}} {
+			what := fmt.Sprintf("%d topics, %+v", k, o)
+			p, res := kit.FitCTM(t, c, k, &o, &Solver{MaxPasses: 4, BatchSize: 3})
+			if math.IsNaN(res.ELBO) || math.IsInf(res.ELBO, 0) || res.ELBO > 0 {
+				t.Errorf("%s: ELBO %v", what, res.ELBO)
+			}
+			checkFinite(t, what, p)
+			for _, d := range c.Docs {
+				q, err := p.Infer(d)
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if math.IsNaN(q.ELBO()) || q.ELBO() > 1e-9 && o.Expectation <= CTMQuadrature {
+					t.Errorf("%s: ELBO of Infer %v", what, q.ELBO())
+				}
+			}
+			whole := *c
+			whole.Docs = whole.Docs[:len(whole.Docs)-1]
+			h, err := p.HeldOut(&whole, &HeldOutOptions{Draws: 20})
+			if err != nil || !(h.PerToken > 0) || math.IsInf(h.PerToken, 0) {
+				t.Errorf("%s: held out %+v, %v", what, h, err)
+			}
+		}
+	}
+	// The paper's unguarded step either works or returns an error.
+	m, err := NewCTM(c, 3, &CTMOptions{Paper: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _, err := m.Fit(context.Background(), &Solver{MaxPasses: 4}); err == nil {
+		checkFinite(t, "paper", p)
+	} else if !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "Paper") {
+		t.Error(err)
+	}
+	// Use a batch that repeats a document, and a batch of all documents.
+	for _, s := range []*Solver{{Sampler: WithReplacement(), BatchSize: 30, MaxIter: 6},
+		{StepSize: ConstantStep(1), MaxIter: 3},
+		{StepSize: ConstantStep(1e9), BatchSize: 2, MaxPasses: 3}} {
+		p, _ := kit.FitCTM(t, c, 3, nil, s)
+		checkFinite(t, "repetitions", p)
+	}
+}
+
+func TestCTMSave(t *testing.T) {
+	t.Parallel()
+	for _, o := range []CTMOptions{{}, {Diagonal: true}, {Forget: true},
+		{Expectation: CTMMeanField}} {
+		c := kit.ToyCorpus(20, 11)
+		c.Docs[2] = Document{}
+		p, _ := kit.FitCTM(t, c, 3, &o, nil)
+		text := saved(t, p)
+		q, err := Load[*CTMPosterior](strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if saved(t, q) != text {
+			t.Error("a loaded model is another")
+		}
+		a, err := p.Infer(c.Docs[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := q.Infer(c.Docs[0])
+		if err != nil || a.ELBO() != b.ELBO() {
+			t.Errorf("Infer of a loaded model: ELBO %v, want %v, %v", b.ELBO(), a.ELBO(), err)
+		}
+		// Any file gives a model or an error.
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range testkit.Shorter(300, 100) {
+			b := []byte(testkit.BodyOf(t, testkit.Kind("CTMPosterior"), text))
+			for range 1 + rng.IntN(3) {
+				b[rng.IntN(len(b))] = "0123456789-e.,[]null"[rng.IntN(20)]
+			}
+			if q, err := Load[*CTMPosterior](
+				strings.NewReader(testkit.FileOf(t, testkit.Kind("CTMPosterior"), string(b)))); err == nil {
+				if _, err := q.Infer(c.Docs[0]); err != nil && !errors.Is(err, ErrNotPosDef) {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	for _, s := range []struct {
+		text string
+		want error
+	}{
+		{"", ErrFile}, {"{}", ErrShape},
+		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[-1],"seen":[true]}`, ErrNotPosDef},
+		{`{"topics":1,"terms":1,"beta":[2],"mu":[0],"sigma":[1],"seen":[true]}`, ErrParam},
+		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1]]}`,
+			ErrShape},
+		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1,0]]}`,
+			ErrNotPosDef},
+	} {
+		if _, err := Load[*CTMPosterior](
+			strings.NewReader(testkit.FileOf(t, testkit.Kind("CTMPosterior"), s.text))); !errors.Is(
+			err, s.want) || !errors.Is(err, ErrFile) {
+			t.Errorf("%s: %v, want %v", s.text, err, s.want)
+		}
+	}
+}
+
+func TestCTMStream(t *testing.T) {
+	c, truth := kit.SyntheticCTM(1200, 3, 100, 80,
+		mat.NewSymDense(3, []float64{1, .5, 0, .5, 1, 0, 0, 0, 1}), 12)
+	s, err := NewCTMStream(c.Terms, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Posterior(); !errors.Is(err, ErrEmpty) {
+		t.Error(err)
+	}
+	if err := s.AddAll(context.Background(), kit.Documents(c)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Add(Document{Words: []int{100}, Counts: []float64{1}}); !errors.Is(err, ErrShape) ||
+		!strings.Contains(err.Error(), "document 1200") {
+		t.Error(err)
+	}
+	p, err := s.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, least := match(truth, p.Topics())
+	t.Logf("least cosine after one pass %.4f", least)
+	if least < 0.9 || p.Len() != 0 || s.Len() != 1200 {
+		t.Errorf("least cosine of a topic is %v; %d, %d documents", least, p.Len(), s.Len())
+	}
+	// Add few documents and empty documents to a stream.
+	s, _ = NewCTMStream(10, 3, nil)
+	for range 300 {
+		if err := s.Add(Document{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Add(Document{Words: []int{3}, Counts: []float64{2}}); err != nil {
+		t.Fatal(err)
+	}
+	p, err = s.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFinite(t, "stream", p)
+}
+
+// topicsOf returns the number of topics.
+func topicsOf(p *CTMPosterior) int { return p.Topics().RawMatrix().Rows }

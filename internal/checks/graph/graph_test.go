@@ -1,4 +1,4 @@
-package pgsvi_test
+package graph
 
 import (
 	"bytes"
