@@ -101,7 +101,7 @@ func TestExpectEach(t *testing.T) {
 					y[i] = -0.5
 				}
 			}
-			many := manyOf(c.lik)
+			many := fastOf(c.lik).many
 			bound := make([]float64, n)
 			value, d1, d2 := slices.Clone(y), slices.Clone(m), slices.Clone(v)
 			if many.Own != nil {
@@ -125,7 +125,7 @@ func TestExpectEach(t *testing.T) {
 	}
 	// A type that embeds the likelihood may have another meaning.
 	type other struct{ BernoulliLogit }
-	if eachOf(other{}) != nil || eachOf(&BernoulliLogit{}) != nil {
+	if viewOf(other{}).Each() != nil || viewOf(&BernoulliLogit{}).Each() != nil {
 		t.Error("expectations of another type are taken together")
 	}
 }
