@@ -480,7 +480,7 @@ func predictiveQuantile(l Likelihood, p, m, v float64) (y float64, err error) {
 	if err := checkLatent(m, v); err != nil {
 		return math.NaN(), err
 	}
-	switch q := l.(type) {
+	switch q := formsOf(l).(type) {
 	case GaussianNoise:
 		y = q.predictQuantile(p, m, v)
 	case tailPredictor:

@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+	"reflect"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/predict"
@@ -15,7 +16,8 @@ import (
 const predictBlock = 128
 
 // The interfaces below are closed forms of the likelihoods of this package, for η ~ N(m, v). They
-// save time, but are not exported because quadrature gives the same results.
+// save time, but are not exported because quadrature gives the same results. Use formsOf for an
+// assertion to them.
 type (
 	logProbPredictor interface {
 		predictLogProb(y, m, v float64) (logp, bound float64)
@@ -31,11 +33,25 @@ type (
 	}
 )
 
+// formsOf returns l if it is a likelihood of this package, or a pointer to one, and nil otherwise.
+// A custom type that embeds such a likelihood inherits its closed forms, but may have another
+// meaning.
+func formsOf(l Likelihood) Likelihood {
+	t := reflect.TypeOf(l)
+	if t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if builtinTypes[t] {
+		return l
+	}
+	return nil
+}
+
 // predictiveLogProb returns log ∫ p(y|η) N(η|m, v) dη and a bound on its absolute error, which is
 // the relative error of the probability, for a y in the support. Both are NaN unless m is finite
 // and v is finite and not negative.
 func predictiveLogProb(l Likelihood, y, m, v float64) (logp, bound float64) {
-	if p, ok := l.(logProbPredictor); ok && v != 0 && expect.Valid(m, v) {
+	if p, ok := formsOf(l).(logProbPredictor); ok && v != 0 && expect.Valid(m, v) {
 		return p.predictLogProb(y, m, v)
 	}
 	return predict.LogProb(l, y, m, v)
@@ -46,7 +62,7 @@ func predictiveMoments(l Likelihood, m, v float64) (mean, variance float64, err 
 	if err := checkLatent(m, v); err != nil {
 		return math.NaN(), math.NaN(), err
 	}
-	if p, ok := l.(momentPredictor); ok {
+	if p, ok := formsOf(l).(momentPredictor); ok {
 		mean, variance = p.predictMoments(m, v)
 	} else {
 		r := responseOf(l)
