@@ -627,7 +627,7 @@ const (
 	probitZeroRe, probitZeroIm = 1.916, 2.816
 )
 
-// eachRows is the number of rows that expectEach processes at a time, so that they fit into the
+// eachRows is the number of rows that a fast path processes at a time, so that they fit into the
 // fastest cache.
 const eachRows = 256
 
