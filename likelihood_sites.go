@@ -318,13 +318,13 @@ func (f *siteSmooth) marginal(q normal.Form, n int) (m, v float64) {
 }
 
 // Setup implements Smooth. The error wraps ErrShape unless q is a Gaussian with the dimension of z.
-func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
+func (f *siteSmooth) Setup(q Dist) (n int, exact bool, err error) {
 	if formOf(q) == nil || q.Dim() != f.dim() {
-		return SmoothTerms{},
+		return 0, f.exact,
 			fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, "+
 				"but q is a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
 	}
-	return SmoothTerms{f.terms.Len(), f.exact}, nil
+	return f.terms.Len(), f.exact, nil
 }
 
 // Grad implements Smooth. Let e_n = w_n E_q[log p(y_n|η_n)], with derivatives α and −γ with respect
