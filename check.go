@@ -473,8 +473,8 @@ func newJoint(o problem) (*joint, error) {
 	if err := h.Check(o.Init); err != nil {
 		return nil, err
 	}
-	t, err := f.Setup(o.Init)
-	j.terms = t.N
+	n, _, err := f.Setup(o.Init)
+	j.terms = n
 	return j, err
 }
 

@@ -664,7 +664,7 @@ func (s *rowScores) row(i int, lik Likelihood, m, v float64) (err error) {
 // inInterval reports whether y is in the interval with probability tail on each side. It compares
 // the tail probabilities of y if the likelihood has them, and quantiles otherwise.
 func inInterval(lik Likelihood, y, tail, m, v float64) (bool, error) {
-	t, ok := lik.(tailPredictor)
+	t, ok := formsOf(lik).(tailPredictor)
 	if !ok {
 		lo, hi, err := responseInterval(lik, tail, m, v)
 		return lo <= y && y <= hi, err

@@ -19,8 +19,8 @@ type linearFit struct{ leastSquares }
 var _ pgsvi.Smooth = linearFit{}
 
 // Setup implements Smooth.
-func (l linearFit) Setup(pgsvi.Dist) (pgsvi.SmoothTerms, error) {
-	return pgsvi.SmoothTerms{N: len(l.y), Deterministic: true}, nil
+func (l linearFit) Setup(pgsvi.Dist) (n int, exact bool, err error) {
+	return len(l.y), true, nil
 }
 
 // Grad implements Smooth.

@@ -39,7 +39,7 @@ func (p *GLMPosterior) Summary() *Summary {
 		if grouped[j] {
 			return
 		}
-		s.Rows = append(s.Rows, SummaryRow{names[j], p.mean[j], sd[j], lo[j], hi[j]})
+		s.Rows = append(s.Rows, Effect{names[j], p.mean[j], sd[j], lo[j], hi[j]})
 	}
 	for first := 0; first < d; first += len(p.names) { // one class at a time
 		if p.opt.Intercept {
@@ -328,7 +328,7 @@ func (s *savedLowRank) load(d int) (gauss.Cov, error) {
 // before printing it.
 type Summary struct {
 	// Rows has one row per weight: the intercept first, and then the columns of the data in order.
-	Rows []SummaryRow
+	Rows []Effect
 	// Likelihood is the name of the likelihood, with its parameters unless all are zero.
 	Likelihood string
 	// Data is the number of rows of data, as in GLMPosterior.Len.
@@ -344,9 +344,10 @@ type Summary struct {
 	classes bool // set for a Softmax
 }
 
-// SummaryRow describes one weight. It holds the marginal posterior N(Mean, SD²) and the 95%
-// credible interval, in units of the linear predictor per unit of the feature.
-type SummaryRow struct {
+// An Effect is a weight, or the effect of a feature on a prediction: its posterior mean, standard
+// deviation and 95% credible interval. The weights of a Summary are in units of the linear predictor
+// per unit of the feature.
+type Effect struct {
 	Name     string
 	Mean, SD float64
 	Lo, Hi   float64 // quantiles at 2.5% and 97.5%
@@ -354,7 +355,7 @@ type SummaryRow struct {
 
 // sure reports whether the interval from Lo to Hi excludes 0, so that the sign of the weight is
 // known.
-func (r SummaryRow) sure() bool { return r.Lo > 0 || r.Hi < 0 }
+func (r Effect) sure() bool { return r.Lo > 0 || r.Hi < 0 }
 
 // likelihoodName returns the type of l and its fields that are not zero.
 func likelihoodName(l Likelihood) string {

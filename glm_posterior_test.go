@@ -299,7 +299,7 @@ func TestSummarySure(t *testing.T) {
 		want   bool
 	}{{1, 2, true}, {-2, -1, true}, {-1, 1, false}, {0, 1, false},
 		{math.NaN(), math.NaN(), false}} {
-		if got := (SummaryRow{Lo: c.lo, Hi: c.hi}).sure(); got != c.want {
+		if got := (Effect{Lo: c.lo, Hi: c.hi}).sure(); got != c.want {
 			t.Errorf("[%v, %v]: %v", c.lo, c.hi, got)
 		}
 	}

@@ -97,8 +97,8 @@ func partsOf(f Family) (parts []expfam.Family) {
 }
 
 // Setup implements Smooth.
-func (t *plateTerms) Setup(Dist) (SmoothTerms, error) {
-	return SmoothTerms{N: t.profile.Len(), Deterministic: true}, nil
+func (t *plateTerms) Setup(Dist) (n int, exact bool, err error) {
+	return t.profile.Len(), true, nil
 }
 
 // sum returns f over a batch, and adds its gradient with respect to μ to dst unless dst is nil.

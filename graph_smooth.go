@@ -45,14 +45,14 @@ func (f *graphTerms) setBase() {
 }
 
 // Setup implements Smooth.
-func (f *graphTerms) Setup(q Dist) (SmoothTerms, error) {
+func (f *graphTerms) Setup(q Dist) (n int, exact bool, err error) {
 	e, ok := q.(*Exp)
 	if !ok || !e.at.SameFamily(f.prior.at) {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: a %s does not have the blocks of the Graph; "+
+		return 0, true, fmt.Errorf("pgsvi: a %s does not have the blocks of the Graph; "+
 			"use the "+
 			"Init of its Objective: %w", distName(q), ErrShape)
 	}
-	return SmoothTerms{N: max(1, f.model.Len()), Deterministic: true}, nil
+	return max(1, f.model.Len()), true, nil
 }
 
 // sum returns f over a batch, adds its gradient with respect to μ to dst unless dst is nil.

@@ -105,12 +105,6 @@ func factsOf(l Likelihood) Facts {
 	return Facts{}
 }
 
-// rated is a Likelihood with exponential rates; siteView.Rated returns them.
-type rated interface {
-	Likelihood
-	rate(y float64) (sign, origin, slope float64)
-}
-
 // Differentiable is a Likelihood whose log p(y|η) has two continuous derivatives in η. A likelihood
 // with a kink must not implement it, because E[∂² log p] would lose the contribution of the kink.
 type Differentiable interface {
@@ -633,32 +627,7 @@ const (
 	probitZeroRe, probitZeroIm = 1.916, 2.816
 )
 
-// eachExpecter is a Likelihood of this package that computes many expectations together, which is
-// faster than one at a time.
-type eachExpecter interface {
-	// is reports whether l has exactly this type. A custom type that embeds one of these types has
-	// its methods, but may have another meaning.
-	is(l Likelihood) bool
-	// expectEach replaces the responses in value, the means in d1, the variances in d2 and the
-	// results of ownTerm in bound by exactly the results of ExpectLogProb.
-	expectEach(value, d1, d2, bound []float64)
-}
-
-// ownTerm is an eachExpecter whose expectations have a part that depends only on the response. It
-// is computed once per row, and is NaN if y is not a response.
-type ownTerm interface {
-	own(y float64) float64
-}
-
-// eachOf returns l if it computes expectations together, and nil otherwise.
-func eachOf(l Likelihood) eachExpecter {
-	if e, ok := l.(eachExpecter); ok && e.is(l) {
-		return e
-	}
-	return nil
-}
-
-// eachRows is the number of rows that expectEach processes at a time, so that they fit into the
+// eachRows is the number of rows that a fast path processes at a time, so that they fit into the
 // fastest cache.
 const eachRows = 256
 

@@ -78,7 +78,7 @@ func (Poisson) expectation(y, m, v, g, c, lc, e float64) Expectation {
 	return x
 }
 
-// rate implements rated.
+// rate implements fast.rate.
 func (p Poisson) rate(y float64) (sign, origin, slope float64) {
 	return 1, math.Log(positiveOr(p.Exposure, 1)), y
 }

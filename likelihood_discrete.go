@@ -72,11 +72,8 @@ func logitOf(y, m, f0, f1, f2 float64) Expectation {
 	return Expectation{Value: -f0, D1: y * f1, D2: -f2, Err: logitErr * f0}
 }
 
-// is implements eachExpecter.
-func (BernoulliLogit) is(l Likelihood) bool { _, ok := l.(BernoulliLogit); return ok }
-
-// expectEach implements eachExpecter.
-func (b BernoulliLogit) expectEach(value, d1, d2, bound []float64) {
+// expectLogits is the Expect of fast.many for BernoulliLogit.
+func expectLogits(value, d1, d2, bound []float64) {
 	const chunk = 256
 	var m, v, f0, f1, f2 [chunk]float64
 	for len(value) > 0 {
@@ -92,7 +89,7 @@ func (b BernoulliLogit) expectEach(value, d1, d2, bound []float64) {
 			if expect.Valid(d1[i], d2[i]) && math.Abs(y) == 1 {
 				e = logitOf(y, d1[i], f0[i], f1[i], f2[i])
 			} else {
-				e = b.ExpectLogProb(y, d1[i], d2[i])
+				e = BernoulliLogit{}.ExpectLogProb(y, d1[i], d2[i])
 			}
 			value[i], d1[i], d2[i], bound[i] = e.Value, e.D1, e.D2, e.Err
 		}
@@ -199,8 +196,8 @@ func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
 	return logp, 1e-13*math.Min(1, math.Abs(logp)) + 4*special.Eps*math.Abs(logp)
 }
 
-// predictEach implements eachPredictor.
-func (b BernoulliLogit) predictEach(logp, m, v []float64) {
+// predictLogits is fast.predictEach for BernoulliLogit.
+func predictLogits(logp, m, v []float64) {
 	var size, sized, q, less, rest [predictBlock]float64
 	n := len(logp)
 	for i, y := range logp {
@@ -218,7 +215,7 @@ func (b BernoulliLogit) predictEach(logp, m, v []float64) {
 		case math.Abs(y) != 1:
 			logp[i] = math.NaN()
 		case sized[i] == 0 || q[i] < leastTogether:
-			logp[i], _ = predictiveLogProb(b, y, m[i], v[i])
+			logp[i], _ = predictiveLogProb(BernoulliLogit{}, y, m[i], v[i])
 		case y*m[i] < 0:
 			logp[i] = math.Log(q[i])
 		default:

@@ -371,7 +371,7 @@ func (g Gamma) LogProb(y, eta float64) float64 {
 	return passage.GammaLogNorm(k) - l - k*(z+e)
 }
 
-// rate implements rated.
+// rate implements fast.rate.
 func (g Gamma) rate(y float64) (sign, origin, slope float64) {
 	k := positiveOr(g.Shape, 1)
 	return -1, math.Log(k) + math.Log(y), -k
@@ -517,7 +517,7 @@ func (Exponential) expectation(y, m, v, e float64) Expectation {
 	return dropInfErr(w)
 }
 
-// rate implements rated.
+// rate implements fast.rate.
 func (Exponential) rate(y float64) (sign, origin, slope float64) { return -1, math.Log(y), -1 }
 
 // Moments returns e^η and e^{2η}.

@@ -10,11 +10,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/expect"
-	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/logprob"
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-	"github.com/pgsvi/pgsvi/internal/passage"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/special"
@@ -27,8 +25,7 @@ import (
 // siteView adapts a Likelihood for the sites.
 type siteView struct {
 	lik   Likelihood
-	many  *term.Many
-	rates func(y float64) (sign, origin, slope float64)
+	fast  fast
 	facts Facts
 }
 
@@ -36,11 +33,7 @@ var _ sparse.Likelihood = (*siteView)(nil)
 
 // viewOf returns the view of l that the sites use.
 func viewOf(l Likelihood) *siteView {
-	v := &siteView{lik: l, many: manyOf(l), facts: factsOf(l)}
-	if r, ok := l.(rated); ok {
-		v.rates = r.rate
-	}
-	return v
+	return &siteView{lik: l, fast: fastOf(l), facts: factsOf(l)}
 }
 
 // likOf returns the Likelihood of t.
@@ -56,9 +49,14 @@ func (l *siteView) Concave() bool { return l.facts.LogConcave }
 
 func (l *siteView) Real() bool { return l.facts.Support == RealLine }
 
-func (l *siteView) Each() *term.Many { return l.many }
+func (l *siteView) Each() *term.Many {
+	if l.fast.many.Expect == nil {
+		return nil
+	}
+	return &l.fast.many
+}
 
-func (l *siteView) Rated() func(y float64) (sign, origin, slope float64) { return l.rates }
+func (l *siteView) Rated() func(y float64) (sign, origin, slope float64) { return l.fast.rate }
 
 // Noise implements term.Noisy.
 func (l *siteView) Noise() float64 {
@@ -77,97 +75,26 @@ func (l *siteView) Bounded() bool { return l.facts.bounded }
 // Rule implements sparse.Likelihood.
 func (l *siteView) Rule(t *term.Terms) { ruled(t) }
 
-// LogProbs implements term.Rowwise for the likelihoods of this package. It returns nil for a custom
-// type, even if the type embeds one of these likelihoods, because its meaning may differ.
+// LogProbs implements term.Rowwise. It returns nil if the likelihood has no fast path, or if a
+// response or a parameter is not valid.
 func (l *siteView) LogProbs(y []float64) logprob.Rows {
 	for i, yn := range y {
 		if !l.facts.contain(yn) || i == 0 && math.IsNaN(l.lik.LogProb(yn, 0)) {
 			return nil
 		}
 	}
-	// The function of applies f to each response.
-	of := func(f func(y float64) float64) []float64 {
-		c := make([]float64, len(y))
-		for i, y := range y {
-			c[i] = f(y)
-		}
-		return c
+	if l.fast.logProbs == nil {
+		return nil
 	}
-	logs := func() []float64 { return of(func(y float64) float64 { return math.Log(math.Abs(y)) }) }
-	switch l := l.lik.(type) {
-	case BernoulliLogit:
-		return logprob.Logit(y)
-	case BernoulliProbit:
-		return logprob.Probit(y)
-	case GaussianNoise:
-		n := positiveOr(l.Var, 1)
-		return logprob.Gaussian(y, math.Sqrt(n), -special.LogSqrt2Pi-math.Log(n)/2)
-	case StudentT:
-		nu, c := l.dfScale()
-		return logprob.Student(y, nu, c*math.Sqrt(nu), l.logNorm())
-	case Laplace:
-		b := positiveOr(l.Scale, 1)
-		return logprob.Laplace(y, b, -math.Log(2*b))
-	case Poisson:
-		return logprob.Poisson(y, of(l.own), positiveOr(l.Exposure, 1))
-	case Gamma:
-		return logprob.Gamma(logs(), positiveOr(l.Shape, 1))
-	case Exponential:
-		return logprob.Exponential(y)
-	case Weibull:
-		return logprob.Weibull(y, logs(), positiveOr(l.Shape, 1))
-	case LogNormal:
-		s := positiveOr(l.Scale, 1)
-		return logprob.LogNormal(y, logs(), s, -special.LogSqrt2Pi-math.Log(s))
-	case Binomial:
-		return logprob.Binomial(y, of(l.own), l.trials(), 0, 0)
-	case NegativeBinomial:
-		r := positiveOr(l.Shape, 1)
-		return logprob.Binomial(y, of(l.own), 0, r, math.Log(r))
-	case Ordinal:
-		lo, hi, gap := make([]float64, len(y)), make([]float64, len(y)), make([]float64, len(y))
-		for i, y := range y {
-			lo[i], hi[i], gap[i], _ = l.classBounds(l.cutPoints(), y)
-		}
-		return logprob.Ordinal(lo, hi, gap)
-	case Beta:
-		points := make([]expect.BetaPoint, len(y))
-		for i, y := range y {
-			points[i] = expect.NewBetaPoint(l.phi(), y)
-		}
-		return logprob.Each(points)
-	case BetaBinomial:
-		points := make([]expect.BetaBinomialPoint, len(y))
-		for i, y := range y {
-			points[i], _ = l.point(y)
-		}
-		return logprob.Each(points)
-	case ZeroInflated:
-		pi, b, _ := inflation(l.Zero, l.Shape)
-		base := viewOf(b.likelihood()).LogProbs(y)
-		return logprob.ZeroInflated(y, pi, logprob.Rate{Shape: b.shape}, base)
-	case Hurdle:
-		pi, b, _ := inflation(l.Zero, l.Shape)
-		base := viewOf(b.likelihood()).LogProbs(y)
-		return logprob.Hurdle(y, pi, logprob.Rate{Shape: b.shape}, base, l.LogProb)
-	}
-	return nil
+	return l.fast.logProbs(y)
 }
 
 // LogProbSum implements term.Rowwise.
 func (l *siteView) LogProbSum(y []float64) logprob.Sum {
-	switch own := l.lik.(type) {
-	case BernoulliLogit:
-		if l.LogProbs(y) != nil {
-			return logprob.LogitSum(y)
-		}
-	case Laplace:
-		if l.LogProbs(y) != nil {
-			b := positiveOr(own.Scale, 1)
-			return logprob.LaplaceSum(y, b, -math.Log(2*b))
-		}
+	if l.fast.logProbSum == nil || l.LogProbs(y) == nil {
+		return nil
 	}
-	return nil
+	return l.fast.logProbSum(y)
 }
 
 func (l *siteView) Identify(d *save.Digest) { digestValue(d, l.lik) }
@@ -391,13 +318,13 @@ func (f *siteSmooth) marginal(q normal.Form, n int) (m, v float64) {
 }
 
 // Setup implements Smooth. The error wraps ErrShape unless q is a Gaussian with the dimension of z.
-func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
+func (f *siteSmooth) Setup(q Dist) (n int, exact bool, err error) {
 	if formOf(q) == nil || q.Dim() != f.dim() {
-		return SmoothTerms{},
+		return 0, f.exact,
 			fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, "+
 				"but q is a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
 	}
-	return SmoothTerms{f.terms.Len(), f.exact}, nil
+	return f.terms.Len(), f.exact, nil
 }
 
 // Grad implements Smooth. Let e_n = w_n E_q[log p(y_n|η_n)], with derivatives α and −γ with respect
@@ -567,19 +494,6 @@ func (f *siteSmooth) digest(d *save.Digest) {
 	}
 }
 
-// manyOf returns eachOf l in the form that the sites use.
-func manyOf(l Likelihood) *term.Many {
-	e := eachOf(l)
-	if e == nil {
-		return nil
-	}
-	m := &term.Many{Expect: e.expectEach}
-	if o, ok := l.(ownTerm); ok {
-		m.Own = o.own
-	}
-	return m
-}
-
 // softmaxTol times the number of classes is the accuracy of expectations of Softmax.
 const softmaxTol = 1e-11
 
@@ -633,210 +547,4 @@ func estimateMany(t *term.Terms, x *term.Estimates, batch []int) error {
 		}
 	}
 	return nil
-}
-
-// store stores e in row i.
-func (e *Expectation) store(i int, value, d1, d2, bound []float64) {
-	value[i], d1[i], d2[i], bound[i] = e.Value, e.D1, e.D2, e.Err
-}
-
-// is implements eachExpecter.
-func (GaussianNoise) is(l Likelihood) bool { _, ok := l.(GaussianNoise); return ok }
-
-// expectEach implements eachExpecter.
-func (g GaussianNoise) expectEach(value, d1, d2, bound []float64) {
-	n := positiveOr(g.Var, 1)
-	sd, k := math.Sqrt(n), special.LogSqrt2Pi+math.Log(n)/2
-	for i, y := range value {
-		m, v := d1[i], d2[i]
-		x := g.expectation(y, m, v, n, sd, k)
-		if !expect.Valid(m, v) {
-			x = quadNaN()
-		}
-		x.store(i, value, d1, d2, bound)
-	}
-}
-
-// is implements eachExpecter.
-func (Poisson) is(l Likelihood) bool { _, ok := l.(Poisson); return ok }
-
-// own implements ownTerm. It returns log y!.
-func (Poisson) own(y float64) float64 {
-	if !isCount(y) {
-		return math.NaN()
-	}
-	return special.LogFactorial(y)
-}
-
-// expectEach implements eachExpecter.
-func (p Poisson) expectEach(value, d1, d2, bound []float64) {
-	var exp [eachRows]float64
-	c := positiveOr(p.Exposure, 1)
-	lc := math.Log(c)
-	for lo := 0; lo < len(value); lo += eachRows {
-		hi := min(lo+eachRows, len(value))
-		e := exp[:hi-lo]
-		for i, m := range d1[lo:hi] {
-			e[i] = m + d2[lo+i]/2
-		}
-		fma.Exp(e)
-		p.store(e, value[lo:hi], d1[lo:hi], d2[lo:hi], bound[lo:hi], c, lc)
-	}
-}
-
-// store stores the expectations of some rows, where e holds exp(m + v/2). It computes them like
-// expectation.
-func (p Poisson) store(e, value, d1, d2, bound []float64, c, lc float64) {
-	value, d1, d2, bound = value[:len(e)], d1[:len(e)], d2[:len(e)], bound[:len(e)]
-	for i, e := range e {
-		y, m, v, g := value[i], d1[i], d2[i], bound[i]
-		r, t := c*e, y*(m+lc) // t is NaN, and expectation has it, if y is 0 and m infinite
-		err := 4 * special.Eps * (math.Abs(t) + y*math.Abs(lc) + g + r*(1+math.Abs(m)+v))
-		if v >= 0 && err <= math.MaxFloat64 {
-			// The 0 turns a t of −0 into the +0 of expectation.
-			value[i], d1[i], d2[i], bound[i] = 0+t-r-g, y-r, -r, err
-			continue
-		}
-		x := p.expectation(y, m, v, g, c, lc, e)
-		if !expect.Valid(m, v) || math.IsNaN(g) {
-			x = p.ExpectLogProb(y, m, v)
-		}
-		x.store(i, value, d1, d2, bound)
-	}
-}
-
-// is implements eachExpecter.
-func (Gamma) is(l Likelihood) bool { _, ok := l.(Gamma); return ok }
-
-// own implements ownTerm. It returns log y.
-func (Gamma) own(y float64) float64 {
-	if !Positive.contains(y, 0) {
-		return math.NaN()
-	}
-	return math.Log(y)
-}
-
-// expectEach implements eachExpecter.
-func (g Gamma) expectEach(value, d1, d2, bound []float64) {
-	var exp [eachRows]float64
-	k := positiveOr(g.Shape, 1)
-	c := passage.GammaLogNorm(k)
-	for lo := 0; lo < len(value); lo += eachRows {
-		hi := min(lo+eachRows, len(value))
-		e := exp[:hi-lo]
-		for i, m := range d1[lo:hi] {
-			e[i] = d2[lo+i]/2 - (m - bound[lo+i])
-		}
-		fma.Exp(e)
-		for i, e := range e {
-			i += lo
-			y, m, v, l := value[i], d1[i], d2[i], bound[i]
-			x := g.expectation(m, v, l, k, c, e)
-			if !expect.Valid(m, v) || math.IsNaN(l+k) {
-				x = g.ExpectLogProb(y, m, v)
-			}
-			x.store(i, value, d1, d2, bound)
-		}
-	}
-}
-
-// is implements eachExpecter.
-func (Exponential) is(l Likelihood) bool { _, ok := l.(Exponential); return ok }
-
-// expectEach implements eachExpecter.
-func (x Exponential) expectEach(value, d1, d2, bound []float64) {
-	var exp [eachRows]float64
-	for lo := 0; lo < len(value); lo += eachRows {
-		hi := min(lo+eachRows, len(value))
-		e := exp[:hi-lo]
-		for i, m := range d1[lo:hi] {
-			e[i] = d2[lo+i]/2 - m
-		}
-		fma.Exp(e)
-		for i, e := range e {
-			i += lo
-			y, m, v := value[i], d1[i], d2[i]
-			w := x.expectation(y, m, v, e)
-			if !expect.Valid(m, v) || !NonNegative.contains(y, 0) {
-				w = x.ExpectLogProb(y, m, v)
-			}
-			w.store(i, value, d1, d2, bound)
-		}
-	}
-}
-
-// softplusBothEach calls do with each row and the results of softplusBoth for its mean m − shift
-// and variance v. It uses 0 and 0 if they are not valid.
-func softplusBothEach(m, v []float64, shift float64, do func(i int, f0, g0, p, q, f2 float64)) {
-	var at, wide, f0, f1, f2 [eachRows]float64
-	for lo := 0; lo < len(m); lo += eachRows {
-		n := min(eachRows, len(m)-lo)
-		for i := range n {
-			x, w := math.Abs(shifted(m[lo+i], shift)), v[lo+i]
-			if !expect.Valid(m[lo+i], w) {
-				x, w = 0, 0
-			}
-			at[i], wide[i] = x, w
-		}
-		expect.SoftplusExpects(f0[:n], f1[:n], f2[:n], at[:n], wide[:n])
-		for i := range n {
-			a, b, p, q := f0[i], f0[i]+at[i], f1[i], 1-f1[i]
-			if m[lo+i] < shift {
-				a, b, p, q = b, a, q, p
-			}
-			do(lo+i, a, b, p, q, f2[i])
-		}
-	}
-}
-
-// is implements eachExpecter.
-func (Binomial) is(l Likelihood) bool { _, ok := l.(Binomial); return ok }
-
-// own implements ownTerm. It returns log C(n, y).
-func (b Binomial) own(y float64) float64 {
-	n := b.trials()
-	if !isCount(y) || !(y <= n) {
-		return math.NaN()
-	}
-	return special.LogChoose(y, n-y)
-}
-
-// expectEach implements eachExpecter.
-func (b Binomial) expectEach(value, d1, d2, bound []float64) {
-	n := b.trials()
-	softplusBothEach(d1, d2, 0, func(i int, f0, g0, p, q, f2 float64) {
-		y, k := value[i], bound[i]
-		x := b.expectation(y, n, k, f0, g0, p, q, f2)
-		if !expect.Valid(d1[i], d2[i]) || math.IsNaN(k) {
-			x = b.ExpectLogProb(y, d1[i], d2[i])
-		}
-		x.store(i, value, d1, d2, bound)
-	})
-}
-
-// is implements eachExpecter.
-func (NegativeBinomial) is(l Likelihood) bool { _, ok := l.(NegativeBinomial); return ok }
-
-// own implements ownTerm. It returns log Γ(y+r)/(Γ(r) y!).
-func (b NegativeBinomial) own(y float64) float64 {
-	r := positiveOr(b.Shape, 1)
-	if !isCount(y) || math.IsNaN(r) {
-		return math.NaN()
-	}
-	k, _ := b.logCoefficient(y, r)
-	return k
-}
-
-// expectEach implements eachExpecter.
-func (b NegativeBinomial) expectEach(value, d1, d2, bound []float64) {
-	r := positiveOr(b.Shape, 1)
-	lr := math.Log(r)
-	softplusBothEach(d1, d2, lr, func(i int, f0, g0, p, q, f2 float64) {
-		y, m, v, k := value[i], d1[i], d2[i], bound[i]
-		x := b.expectation(y, m, r, lr, k, f0, g0, p, q, f2)
-		if !expect.Valid(m, v) || math.IsNaN(k) {
-			x = b.ExpectLogProb(y, m, v)
-		}
-		x.store(i, value, d1, d2, bound)
-	})
 }

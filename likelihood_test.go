@@ -101,7 +101,7 @@ func TestExpectEach(t *testing.T) {
 					y[i] = -0.5
 				}
 			}
-			many := manyOf(c.lik)
+			many := fastOf(c.lik).many
 			bound := make([]float64, n)
 			value, d1, d2 := slices.Clone(y), slices.Clone(m), slices.Clone(v)
 			if many.Own != nil {
@@ -125,8 +125,43 @@ func TestExpectEach(t *testing.T) {
 	}
 	// A type that embeds the likelihood may have another meaning.
 	type other struct{ BernoulliLogit }
-	if eachOf(other{}) != nil || eachOf(&BernoulliLogit{}) != nil {
+	if viewOf(other{}).Each() != nil || viewOf(&BernoulliLogit{}).Each() != nil {
 		t.Error("expectations of another type are taken together")
+	}
+}
+
+// derived embeds a Poisson and has the meaning of NegativeBinomial{Shape: 1}.
+type derived struct{ Poisson }
+
+func (derived) base() NegativeBinomial                 { return NegativeBinomial{Shape: 1} }
+func (d derived) LogProb(y, eta float64) float64       { return d.base().LogProb(y, eta) }
+func (d derived) Derivs(y, eta float64) (a, b float64) { return d.base().Derivs(y, eta) }
+func (d derived) Moments(eta float64) (m, v float64)   { return d.base().Moments(eta) }
+func (d derived) CDF(y, eta float64) float64           { return d.base().CDF(y, eta) }
+func (d derived) ExpectLogProb(y, m, v float64) Expectation {
+	return d.base().ExpectLogProb(y, m, v)
+}
+
+// TestEmbedded checks that a custom type that embeds a likelihood of this package and replaces its
+// methods has none of the private closed forms and fast paths of that likelihood.
+func TestEmbedded(t *testing.T) {
+	const m, v = 1, 0.5
+	d, base := derived{}, derived{}.base()
+	logp, _ := predictiveLogProb(d, 3, m, v)
+	want, _ := predictiveLogProb(base, 3, m, v)
+	testkit.CheckNear(t, "log p(y)", logp, want, 1e-9)
+	mean, variance, err := predictiveMoments(d, m, v)
+	wantMean, wantVariance, _ := predictiveMoments(base, m, v)
+	testkit.CheckNear(t, "E[y]", mean, wantMean, 1e-9*wantMean)
+	testkit.CheckNear(t, "Var[y]", variance, wantVariance, 1e-9*wantVariance)
+	for _, p := range []float64{0.05, 0.5, 0.9, 0.999} {
+		q, e := predictiveQuantile(d, p, m, v)
+		if wantQ, _ := predictiveQuantile(base, p, m, v); q != wantQ || e != nil || err != nil {
+			t.Errorf("the %v-quantile is %v, want %v (%v, %v)", p, q, wantQ, e, err)
+		}
+	}
+	if viewOf(d).Rated() != nil || viewOf(d).Each() != nil || viewOf(Poisson{}).Rated() == nil {
+		t.Error("a type that embeds Poisson has its rate, or Poisson has none")
 	}
 }
 

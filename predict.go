@@ -74,9 +74,6 @@ func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	return &Prediction{lik: lik, m: m, v: v, err: checkLikelihood(lik)}
 }
 
-// predictBlock is the number of rows per block when latent moments are computed.
-const predictBlock = 128
-
 // latents is a posterior of latent values.
 type latents interface {
 	// Cols returns the number of columns that new points must have.
@@ -139,17 +136,6 @@ func (p *Prediction) Err() error {
 	return nil
 }
 
-// checkLatent returns an error if N(m, v) is not a distribution.
-func checkLatent(m, v float64) error {
-	switch {
-	case expect.Valid(m, v):
-		return nil
-	case v < 0:
-		return fmt.Errorf("the latent variance is %v; it must not be negative: %w", v, ErrParam)
-	}
-	return fmt.Errorf("the latent mean is %v and the latent variance is %v: %w", m, v, ErrNotFinite)
-}
-
 // Latent stores the means and variances of the latent values, without noise. The slices have Len
 // elements. For a Softmax they have Len·K elements, the scores of the classes of the first row,
 // then the scores of the next row, and so on. Only differences between scores of a row matter.
@@ -188,7 +174,7 @@ func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 		q.classes(func(i int, r *classRow) { of[i] = r.pi[int(y)] })
 		return dst
 	}
-	predictRows{p.lik, p.each, dst, nil, y, p.m, p.v}.run()
+	predictRows{lik: p.lik, liks: p.each, dst: dst, all: y, mean: p.m, vari: p.v}.run()
 	return dst
 }
 
@@ -215,7 +201,7 @@ func (p *Prediction) LogProb(dst, y []float64) []float64 {
 		})
 		return dst
 	}
-	predictRows{p.lik, p.each, dst, y, 0, p.m, p.v}.run()
+	predictRows{lik: p.lik, liks: p.each, dst: dst, y: y, mean: p.m, vari: p.v}.run()
 	return dst
 }
 
@@ -230,10 +216,12 @@ type predictRows struct {
 	dst, y     []float64
 	all        float64
 	mean, vari []float64
+	each       func(logp, m, v []float64) // fast.predictEach of lik
 }
 
 // run computes the predictions. Each of them is independent of the other rows.
 func (r predictRows) run() {
+	r.each = fastOf(r.lik).predictEach
 	if n := len(r.dst); n >= predictShared {
 		shared := r // only this copy is on the heap
 		parallel.For(n, predictBlock, runtime.GOMAXPROCS(0),
@@ -262,8 +250,8 @@ func (r *predictRows) part(lo, hi int) {
 				dst[i], _ = predictiveLogProb(l, y, m[i], v[i])
 			}
 		}
-	} else if each, ok := r.lik.(eachPredictor); ok && eachOf(r.lik) != nil {
-		each.predictEach(dst, m, v)
+	} else if r.each != nil {
+		r.each(dst, m, v)
 	} else {
 		facts := factsOf(r.lik)
 		for i, y := range dst {
@@ -470,61 +458,6 @@ func fillNaN(x []float64) {
 	}
 }
 
-// The interfaces below are closed forms of the likelihoods of this package, for η ~ N(m, v). They
-// save time, but are not exported because quadrature gives the same results.
-type (
-	logProbPredictor interface {
-		predictLogProb(y, m, v float64) (logp, bound float64)
-	}
-	// eachPredictor is an eachExpecter that also predicts rows faster together.
-	eachPredictor interface {
-		// predictEach replaces the responses in logp by exactly the results of predictiveLogProb
-		// for each row, or by NaN if they are outside the support.
-		predictEach(logp, m, v []float64)
-	}
-	momentPredictor interface {
-		predictMoments(m, v float64) (mean, variance float64)
-	}
-	// tailPredictor computes the tails of y for η ~ N(m, v).
-	tailPredictor interface {
-		// predictTail returns log P(Y ≤ y), or log P(Y > y) if above is true, for a y in the
-		// Support. For Counts y may also lie between two responses.
-		predictTail(y, m, v float64, above bool) float64
-	}
-)
-
-// predictiveLogProb returns log ∫ p(y|η) N(η|m, v) dη and a bound on its absolute error, which is
-// the relative error of the probability, for a y in the support. Both are NaN unless m is finite
-// and v is finite and not negative.
-func predictiveLogProb(l Likelihood, y, m, v float64) (logp, bound float64) {
-	if p, ok := l.(logProbPredictor); ok && v != 0 && expect.Valid(m, v) {
-		return p.predictLogProb(y, m, v)
-	}
-	return predict.LogProb(l, y, m, v)
-}
-
-// predictiveMoments returns E[y] and Var[y] for η ~ N(m, v).
-func predictiveMoments(l Likelihood, m, v float64) (mean, variance float64, err error) {
-	if err := checkLatent(m, v); err != nil {
-		return math.NaN(), math.NaN(), err
-	}
-	if p, ok := l.(momentPredictor); ok {
-		mean, variance = p.predictMoments(m, v)
-	} else {
-		r := responseOf(l)
-		mean, variance = predict.Moments(r, m, v)
-		if err := checkNormalized(l, r); err != nil {
-			return math.NaN(), math.NaN(), err
-		}
-	}
-	if math.IsNaN(mean) || math.IsInf(mean, 0) || math.IsNaN(variance) {
-		return math.NaN(), math.NaN(),
-			fmt.Errorf("the moments of the response of %s are not finite at latent mean %v and "+
-				"variance %v: %w", typeName(l), m, v, ErrNotFinite)
-	}
-	return mean, variance, nil
-}
-
 // outcomeName returns the name of the quantity that outcome computes.
 func outcomeName(l Likelihood) string {
 	if factsOf(l).Support == SignLabels {
@@ -547,7 +480,7 @@ func predictiveQuantile(l Likelihood, p, m, v float64) (y float64, err error) {
 	if err := checkLatent(m, v); err != nil {
 		return math.NaN(), err
 	}
-	switch q := l.(type) {
+	switch q := formsOf(l).(type) {
 	case GaussianNoise:
 		y = q.predictQuantile(p, m, v)
 	case tailPredictor:
@@ -565,36 +498,6 @@ func predictiveQuantile(l Likelihood, p, m, v float64) (y float64, err error) {
 			"and variance %v: %w", typeName(l), p, m, v, ErrNotFinite)
 	}
 	return y, nil
-}
-
-// supportOf returns the support of l. The values of predict.Support are in the order of the
-// constants of Support.
-func supportOf(l Likelihood) predict.Support {
-	f := factsOf(l)
-	return predict.Support{Kind: predict.Kind(f.Support), Most: f.Most}
-}
-
-// responseOf returns l itself if it is a Responder, and otherwise integrals of its LogProb over y.
-func responseOf(l Likelihood) predict.Response {
-	if r, ok := l.(Responder); ok {
-		return r
-	}
-	return predict.NewNumeric(l, supportOf(l))
-}
-
-// checkNormalized returns an error if r, made from l, found that LogProb is not normalized.
-func checkNormalized(l Likelihood, r predict.Response) error {
-	n, ok := r.(*predict.Numeric)
-	if !ok {
-		return nil
-	}
-	eta, total, failed := n.Unnormalized()
-	if !failed {
-		return nil
-	}
-	return fmt.Errorf("LogProb of %T is not normalized: exp(LogProb(y, %v)) sums to %v over y in "+
-		"%v; normalize it, set its Support in Facts, or implement Responder: %w",
-		l, eta, total, factsOf(l).Support, ErrParam)
 }
 
 // failedRows counts the rows without a result.

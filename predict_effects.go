@@ -55,10 +55,9 @@ type Effects struct {
 	latent string // name of Base and Value
 }
 
-// An Effect is a Mean with its posterior standard deviation.
-type Effect struct {
-	Name     string
-	Mean, SD float64
+// newEffect returns an Effect whose posterior is N(e.Mean, e.SD²).
+func newEffect(name string, e effect.Effect) Effect {
+	return Effect{name, e.Mean, e.SD, e.Mean - normal975*e.SD, e.Mean + normal975*e.SD}
 }
 
 // String returns the table. It has one line per row, with the factor e^Mean if the link is a
@@ -167,7 +166,7 @@ func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, err
 	}
 	e.Value = e.Base
 	for c, r := range parts {
-		e.Rows = append(e.Rows, Effect{names[c], r.Mean, r.SD})
+		e.Rows = append(e.Rows, newEffect(names[c], r))
 		e.Value += r.Mean
 	}
 	slices.SortStableFunc(e.Rows, func(a, b Effect) int {
@@ -300,7 +299,7 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 				p.names[j],
 				ErrNotFinite)
 		}
-		e.Rows = append(e.Rows, Effect{p.names[j], r.Mean, r.SD})
+		e.Rows = append(e.Rows, newEffect(p.names[j], r))
 	}
 	e.Title = fmt.Sprintf("effect on %s, mean of %d rows", outcomeName(p.lik), len(a.M))
 	return e, nil
@@ -344,7 +343,7 @@ func (p *GLMPosterior) MeanDifference(a, b mat.Matrix, opt *EffectOptions) (e Ef
 		return e, fmt.Errorf("pgsvi: the mean difference overflows; rescale the features: %w",
 			ErrNotFinite)
 	}
-	return Effect{Mean: d.Mean, SD: d.SD}, nil
+	return newEffect("", d), nil
 }
 
 // classEffects is MarginalEffects on the probabilities of classes. features holds the features of
@@ -382,7 +381,7 @@ func (p *GLMPosterior) classEffects(x mat.Matrix, opt *EffectOptions, features [
 	e := &Effects{Title: fmt.Sprintf("effect on P(class), mean of %d rows", rows.Rows)}
 	names := p.weightNames()
 	for i, r := range found {
-		e.Rows = append(e.Rows, Effect{names[i/cols*rows.Cols+i%cols], r.Mean, r.SD})
+		e.Rows = append(e.Rows, newEffect(names[i/cols*rows.Cols+i%cols], r))
 	}
 	return e, nil
 }

@@ -431,7 +431,7 @@ func (r *linearRounds) start(h *parallel.Halt, workers int) error {
 // narrow returns q with the precision of large values that the sample does not represent, whose
 // exponentials may have any size. It returns nil if there are no such values.
 func (r *linearRounds) narrow(q *gauss.Gaussian) *gauss.Gaussian {
-	if _, exponential := r.lik.(rated); !exponential || r.z != nil || r.lin.X.Rows == r.Items {
+	if fastOf(r.lik).rate == nil || r.z != nil || r.lin.X.Rows == r.Items {
 		return nil
 	}
 	return r.columns.Narrow(q, r.lin.X, r.stands)

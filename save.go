@@ -54,12 +54,16 @@ func Register(name string, v any) {
 	}
 }
 
+// builtinTypes is the set of all types in builtin lists. Only the initialization changes it.
+var builtinTypes = make(map[reflect.Type]bool)
+
 // builtin holds types of the package by name. Each file registers its types during initialization.
 type builtin map[string]any
 
 func (b builtin) register() struct{} {
 	for name, v := range b {
 		Register(name, v)
+		builtinTypes[reflect.TypeOf(v)] = true
 	}
 	return struct{}{}
 }

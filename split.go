@@ -17,19 +17,14 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// SmoothTerms describes a Smooth. Its Setup returns it.
-type SmoothTerms struct {
-	N             int  // the number of terms
-	Deterministic bool // Grad over all terms ignores the randomness of env
-}
-
 // Smooth is f, the difficult part of the negative ELBO, which the iteration linearizes. It is a sum
 // of N terms and differentiable in λ. Expect makes a Smooth from a log-likelihood, and SmoothFunc
 // makes one from a function. Custom types can also implement it.
 type Smooth interface {
-	// Setup is called once per run, before the other methods. The error gives the reason why f is
-	// not defined for the family of q.
-	Setup(q Dist) (SmoothTerms, error)
+	// Setup is called once per run, before the other methods. It returns the number n of terms, and
+	// reports whether Grad over all terms is exact, that is, ignores the randomness of env. The
+	// error gives the reason why f is not defined for the family of q.
+	Setup(q Dist) (n int, exact bool, err error)
 	// Grad stores an unbiased estimate of ∇_λ f(λ) in dst, of length q.NumParams. It is the
 	// gradient of the terms in batch, scaled by N/len(batch). Grad returns an estimate of f with
 	// the same scaling. A nil batch means all terms. The same randomness in env must give the same
@@ -46,19 +41,20 @@ type Smooth interface {
 // ErrParam.
 func SmoothFunc(n int, deterministic bool,
 	f func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)) Smooth {
-	return smoothFunc{SmoothTerms{n, deterministic}, f}
+	return smoothFunc{n, deterministic, f}
 }
 
 type smoothFunc struct {
-	terms SmoothTerms
+	n     int
+	exact bool
 	f     func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
 }
 
-func (f smoothFunc) Setup(Dist) (SmoothTerms, error) {
+func (f smoothFunc) Setup(Dist) (n int, exact bool, err error) {
 	if f.f == nil {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: the function of SmoothFunc is nil: %w", ErrParam)
+		return 0, false, fmt.Errorf("pgsvi: the function of SmoothFunc is nil: %w", ErrParam)
 	}
-	return f.terms, nil
+	return f.n, f.exact, nil
 }
 
 // Grad implements Smooth.
@@ -325,16 +321,16 @@ func oneFamily(f Family) bool {
 }
 
 // Setup implements Smooth.
-func (f conjugateTerms) Setup(q Dist) (SmoothTerms, error) {
+func (f conjugateTerms) Setup(q Dist) (n int, exact bool, err error) {
 	if isNil(f.m) {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: the ConjugateModel of Conjugate is nil: %w",
+		return 0, true, fmt.Errorf("pgsvi: the ConjugateModel of Conjugate is nil: %w",
 			ErrParam)
 	}
 	if _, ok := q.(ExpFamily); !ok {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, but q is a %T: %w",
+		return 0, true, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, but q is a %T: %w",
 			q, ErrShape)
 	}
-	return SmoothTerms{N: f.m.Len(), Deterministic: true}, nil
+	return f.m.Len(), true, nil
 }
 
 // The terms of a batch are summed in at most mostParts parts of at least partTerms terms, for any
@@ -471,11 +467,11 @@ type whole struct {
 
 // Check implements Convex.
 func (w whole) Check(q Dist) error {
-	t, err := w.f.Setup(q)
+	_, exact, err := w.f.Setup(q)
 	if err != nil {
 		return err
 	}
-	if !t.Deterministic {
+	if !exact {
 		return fmt.Errorf(
 			"pgsvi: ProximalPoint needs an f without noise; use the estimator Exact, or set "+
 				"Objective.Inner: %w", ErrParam)
@@ -584,12 +580,11 @@ func (l linearized) costs(q Dist) (grad, value float64) {
 }
 
 // Setup returns the terms of f, or the error of f or h.
-func (l linearized) Setup(q Dist) (SmoothTerms, error) {
-	t, err := l.f.Setup(q)
-	if err != nil {
-		return t, err
+func (l linearized) Setup(q Dist) (n int, exact bool, err error) {
+	if n, exact, err = l.f.Setup(q); err == nil {
+		err = l.h.Check(q)
 	}
-	return t, l.h.Check(q)
+	return n, exact, err
 }
 
 // valuer is a Convex whose value and gradient share work.

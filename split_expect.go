@@ -37,21 +37,21 @@ type expectedTerms struct {
 }
 
 // Setup returns an error if the data, the estimator and q do not fit each other.
-func (f *expectedTerms) Setup(q Dist) (SmoothTerms, error) {
+func (f *expectedTerms) Setup(q Dist) (n int, exact bool, err error) {
 	if f.ll == nil {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: the log-likelihood of Expect is nil: %w", ErrEmpty)
+		return 0, false, fmt.Errorf("pgsvi: the log-likelihood of Expect is nil: %w", ErrEmpty)
 	}
 	if err := f.ll.Validate(); err != nil {
-		return SmoothTerms{}, err
+		return 0, false, err
 	}
 	l := f.ll.Batch(nil)
 	if l.Dim() != q.Dim() {
-		return SmoothTerms{},
+		return 0, false,
 			fmt.Errorf("pgsvi: the log-likelihood has dimension %d, but q has %d: %w", l.Dim(),
 				q.Dim(), ErrShape)
 	}
-	exact, err := f.est.Setup(q, l)
-	return SmoothTerms{f.ll.Len(), exact}, err
+	exact, err = f.est.Setup(q, l)
+	return f.ll.Len(), exact, err
 }
 
 // Grad implements Smooth.

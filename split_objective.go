@@ -126,12 +126,12 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 			d = euclidean{}
 		}
 	}
-	t, err := o.F.Setup(o.Init)
+	n, exact, err := o.F.Setup(o.Init)
 	if err != nil {
 		return nil, err
 	}
-	if t.N < 1 {
-		return nil, fmt.Errorf("pgsvi: Objective.F has %d terms; it needs at least one: %w", t.N,
+	if n < 1 {
+		return nil, fmt.Errorf("pgsvi: Objective.F has %d terms; it needs at least one: %w", n,
 			ErrEmpty)
 	}
 	if err := o.H.Check(o.Init); err != nil {
@@ -168,7 +168,7 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 		o.H = look
 	}
 	s := &objectiveStepper{problem: o, d: d, metric: metric, closed: closed, look: look}
-	s.n, s.exact = t.N, t.Deterministic
+	s.n, s.exact = n, exact
 	if e, rest := entropyOf(o.H); rest != nil && isKL(d) {
 		if closed, _ := checkProx(o.Init, e, d); closed {
 			s.entropic, s.rest = e, rest

@@ -113,7 +113,7 @@ func checkGradients(q Dist, f Smooth, h Convex, d Divergence) error {
 		f, h = l.f, l.h
 	}
 	var checks []slopeCheck
-	if own, ok := f.(smoothFunc); ok && own.terms.Deterministic {
+	if own, ok := f.(smoothFunc); ok && own.exact {
 		checks = append(checks, own.slope(q))
 	}
 	checks = append(checks, slopesOf(h, d, q)...)

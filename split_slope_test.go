@@ -27,7 +27,9 @@ func (d ownDivergence) Grad(dst []float64, q, q0 Dist) []float64 {
 func TestWrongGradient(t *testing.T) {
 	t.Parallel()
 	sites, q := Expect(logisticData(1, 60, 4), nil), NewIsotropic(4, 1)
-	must(sites.Setup(q))
+	if _, _, err := sites.Setup(q); err != nil {
+		t.Fatal(err)
+	}
 	kl := KLTo(NewIsotropic(4, 1))
 	scaled := func(c float64, g []float64) []float64 {
 		floats.Scale(c, g)

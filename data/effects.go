@@ -155,6 +155,9 @@ func (m *Model) effectOf(post *pgsvi.GLMPosterior, c *column, by change) (e pgsv
 		return e, err
 	}
 	e, err = post.MeanDifference(above, below, &pgsvi.EffectOptions{Offset: offset})
-	e.Name, e.Mean, e.SD = by.name, e.Mean/by.per, e.SD/by.per
+	e.Name = by.name
+	for _, x := range []*float64{&e.Mean, &e.SD, &e.Lo, &e.Hi} {
+		*x /= by.per
+	}
 	return e, err
 }

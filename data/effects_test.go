@@ -55,6 +55,7 @@ func TestMarginalEffects(t *testing.T) {
 		} else if w, ok := all[r.Name]; ok {
 			near(r.Name, w.Mean, r.Mean)
 			near("sd of "+r.Name, w.SD, r.SD)
+			near("interval of "+r.Name, w.Hi-w.Lo, r.Hi-r.Lo)
 		}
 	}
 	// With an identity link, the mean of the derivatives is the derivative of the terms.
@@ -77,6 +78,7 @@ func TestMarginalEffects(t *testing.T) {
 		case "log(days)":
 			near("log(days)", all["days"].Mean, q.Mean*inverse/n)
 			near("sd of log(days)", all["days"].SD, q.SD*inverse/n)
+			near("interval of log(days)", all["days"].Hi-all["days"].Lo, (q.Hi-q.Lo)*inverse/n)
 		case "shelf:age":
 			near("shelf:age", all["shelf"].Mean, q.Mean*shelf/n)
 		}

@@ -98,7 +98,7 @@ func (m *Model) weights(post *pgsvi.GLMPosterior) *pgsvi.Summary {
 	}
 	each := len(s.Rows) / classes
 	from := each - len(m.Names) // the intercept is first
-	var rows []pgsvi.SummaryRow
+	var rows []pgsvi.Effect
 	for i, r := range s.Rows {
 		if j := i%each - from; j < 0 || m.listed(j) {
 			rows = append(rows, r)

@@ -35,8 +35,8 @@ func lines(name string, n int) Series {
 	return s
 }
 
-func row(name string, mean, sd, lo, hi float64) pgsvi.SummaryRow {
-	return pgsvi.SummaryRow{Name: name, Mean: mean, SD: sd, Lo: lo, Hi: hi}
+func row(name string, mean, sd, lo, hi float64) pgsvi.Effect {
+	return pgsvi.Effect{Name: name, Mean: mean, SD: sd, Lo: lo, Hi: hi}
 }
 
 // grouped returns the effects of a number of levels. The first level has the largest mean.
@@ -64,10 +64,10 @@ func pictures() map[string]*gonum.Plot {
 	at.Look, truth.Look, truth.Lo, truth.Hi = Points, Dashes, nil, nil
 	second := lines("second", 200).Shift(1)
 	summary := &pgsvi.Summary{Likelihood: "Poisson",
-		Rows: []pgsvi.SummaryRow{row("(Intercept)", -1, 0.1, -1.2, -0.8),
+		Rows: []pgsvi.Effect{row("(Intercept)", -1, 0.1, -1.2, -0.8),
 			row("age", 0.5, 0.3, -0.1, 1.1)}}
 	other := &pgsvi.Summary{Likelihood: "NegativeBinomial",
-		Rows: []pgsvi.SummaryRow{row("age", 0.4, 0.4, -0.4, 1.2), row("not there", 9, 1, 7, 11)}}
+		Rows: []pgsvi.Effect{row("age", 0.4, 0.4, -0.4, 1.2), row("not there", 9, 1, 7, 11)}}
 	var prob, y []float64
 	for i := range 500 {
 		prob = append(prob, float64(i)/499)
@@ -284,10 +284,10 @@ func TestOddNumbers(t *testing.T) {
 	s := Series{Name: "odd", X: bad, Y: bad, Lo: bad, Hi: bad}
 	points := s
 	points.Look = Points
-	rows := []pgsvi.SummaryRow{row("a", nan, nan, nan, nan), row("b", 1, 0, -inf, inf),
+	rows := []pgsvi.Effect{row("a", nan, nan, nan, nan), row("b", 1, 0, -inf, inf),
 		row("b", 1e300, 1, 0, 0)}
 	for range 50 {
-		rows = append(rows, pgsvi.SummaryRow{Name: fmt.Sprint(len(rows)), Mean: float64(len(rows)),
+		rows = append(rows, pgsvi.Effect{Name: fmt.Sprint(len(rows)), Mean: float64(len(rows)),
 			SD: 1})
 	}
 	trace := []pgsvi.Iteration{{Passes: nan}, {Evaluation: pgsvi.Evaluation{ELBO: nan, Gap: inf}},

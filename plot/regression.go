@@ -30,9 +30,9 @@ func Coefficients(l Labels, summaries ...*pgsvi.Summary) *gonum.Plot {
 	p := newPicture(l)
 	rows := slices.Clone(summaries[0].Rows)
 	if len(rows) > maxRows {
-		far := func(r pgsvi.SummaryRow) float64 { return math.Abs(r.Mean) / r.SD }
+		far := func(r pgsvi.Effect) float64 { return math.Abs(r.Mean) / r.SD }
 		sorted := slices.Clone(rows)
-		slices.SortStableFunc(sorted, func(a, b pgsvi.SummaryRow) int {
+		slices.SortStableFunc(sorted, func(a, b pgsvi.Effect) int {
 			switch {
 			case far(a) > far(b) || math.IsNaN(far(b)):
 				return -1
@@ -45,7 +45,7 @@ func Coefficients(l Labels, summaries ...*pgsvi.Summary) *gonum.Plot {
 		for _, r := range sorted[:maxRows] {
 			names[r.Name] = true
 		}
-		rows = slices.DeleteFunc(rows, func(r pgsvi.SummaryRow) bool { return !names[r.Name] })
+		rows = slices.DeleteFunc(rows, func(r pgsvi.Effect) bool { return !names[r.Name] })
 	}
 	ticks := make(gonum.ConstantTicks, len(rows))
 	height := make(map[string]float64)

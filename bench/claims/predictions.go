@@ -256,7 +256,7 @@ func picture(fits []fit) *gonum.Plot {
 		for _, d := range datasets(fits) {
 			worse, _ := meanOf(fits, d, m, func(f fit) float64 { return f.worse })
 			se, _ := meanOf(fits, d, m, func(f fit) float64 { return f.se })
-			s.Rows = append(s.Rows, pgsvi.SummaryRow{Name: d, Mean: worse, SD: se,
+			s.Rows = append(s.Rows, pgsvi.Effect{Name: d, Mean: worse, SD: se,
 				Lo: worse - 2*se, Hi: worse + 2*se})
 		}
 		all = append(all, s)

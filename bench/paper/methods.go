@@ -70,12 +70,12 @@ type unscaled struct {
 	terms int // N
 }
 
-func (u unscaled) Setup(q pgsvi.Dist) (pgsvi.SmoothTerms, error) {
-	t, err := u.Smooth.Setup(q)
-	if err == nil && t.N != u.terms {
-		err = fmt.Errorf("%d terms, not %d", t.N, u.terms)
+func (u unscaled) Setup(q pgsvi.Dist) (n int, exact bool, err error) {
+	n, exact, err = u.Smooth.Setup(q)
+	if err == nil && n != u.terms {
+		err = fmt.Errorf("%d terms, not %d", n, u.terms)
 	}
-	return t, err
+	return n, exact, err
 }
 
 func (u unscaled) Grad(ctx context.Context, env *pgsvi.Env, dst []float64, q pgsvi.Dist,

@@ -328,6 +328,16 @@ func TestMarginalEffectsSD(t *testing.T) {
 				}
 			}
 			for j, r := range e.Rows {
+				within := 0.0
+				for _, v := range effects[j] {
+					if r.Lo <= v && v <= r.Hi {
+						within += 1 / float64(draws)
+					}
+				}
+				if math.Abs(within-0.95) > 4*math.Sqrt(0.95*0.05/float64(draws))+0.01 {
+					t.Errorf("%T, %s, %s: %v of the draws are between %v and %v", lik, name, r.Name,
+						within, r.Lo, r.Hi)
+				}
 				mean, sd := stat.MeanStdDev(effects[j], nil)
 				if math.Abs(r.SD/sd-1) > 3.2/math.Sqrt(float64(draws)) ||
 					math.Abs(r.Mean-mean) > 4*sd/math.Sqrt(float64(draws)) {

@@ -57,11 +57,12 @@
 // A step with a given β is the step of the paper, in closed form, by Aim, Try, Halve and Take.
 // Without a β, Problem.Stride tries several steps and accepts only those that raise the ELBO. On
 // ordinary data it takes only steps of the first row of this table, for 4 to 15 passes. The other
-// rows are for starts where exponentials overflow, and for slow convergence.
+// rows are for starts where exponentials overflow, and for slow convergence. The tables of moves in
+// problem_stride.go list the steps in the order in which they are tried, with their conditions.
 //
 //	step        moves to                                     when
 //	target      γ̂ and α̂, or part of the way there            always; first a mixture of the earlier
-//	            (advance, halve)                             ones (Anderson acceleration, siteMix)
+//	            (toTarget, halve)                            ones (Anderson acceleration, siteMix)
 //	outerStep   the best mean for V, then V's own sites      a pass over V costs far more than one
 //	                                                         over the means (weights)
 //	leap        Newton's step in (m, V)                      the predicted gain fell by less than a
@@ -77,7 +78,7 @@
 //	escape      alone, or the mode                           the state predicts no gain at all
 //
 // Of 20,000 random problems 16,000 use this engine. All of them take targets, 11,700 a mixture,
-// 2,240 leap, 1,630 (advance) and 720 (when slow) targets of single sites, 410 walk, 350 alone,
+// 2,240 leap, 1,630 (Iterate) and 720 (when slow) targets of single sites, 410 walk, 350 alone,
 // 118 an outer step, 57 narrow, and 26 mode.
 //
 // The rarest two were tested by leaving them out, on 40,000 other problems. 248 of these try narrow:

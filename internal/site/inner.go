@@ -2,6 +2,7 @@ package site
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -12,7 +13,7 @@ import (
 // or a factor of order N for N variables. A product of the present V with a vector costs less by
 // a factor of the number of weights, or of variables. Inner steps therefore move the mean alone,
 // by Newton's method with V held. An outer step then computes the V of the sites at that mean.
-// Problem.Stride (algebra.go) takes the outer steps.
+// Problem.Stride takes the outer steps, which outerStep computes.
 
 // innerMean takes the inner steps. In the means of the variables, of covariance V, a step is
 //
@@ -236,4 +237,66 @@ func (t *innerMean) rescale(scale float64, dims int) float64 {
 	}
 	t.Value = -floats.Sum(x.E)
 	return scale
+}
+
+// An inner mean is good enough when its predicted gain is below this part of the predicted gain
+// of the precisions, or below this number of nats.
+const (
+	innerPart  = 1e-2
+	innerLeast = 1e-12
+)
+
+// Inner moves the mean of the current state with V held, and stores the result in p.In.At. It
+// reports whether the mean moved; see innerMean.find.
+func (p *Problem) Inner(slack, part float64) bool {
+	p.In.begin(&p.Cur.Marginals, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
+	return p.In.find(slack, part)
+}
+
+// outerStep takes an accepted step to the sites of the best mean under the present V, after
+// mixing log γ with earlier outer steps. It reports whether it did. If it was halted, it can be
+// repeated.
+func (p *Problem) outerStep() bool {
+	x := &p.In.At
+	switch {
+	case p.Cur.Wild:
+		return false
+	case slices.Equal(p.Cur.Gamma, p.Base.Gamma):
+		p.In.begin(&p.Cur.Marginals, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
+		return p.In.depart(p.Base.V, p.Outer) && p.outward(x.Tg)
+	}
+	p.Inner(innerLeast, innerPart)
+	if p.Workers.Halt.Stopped() {
+		return false
+	}
+	if !p.plain && p.mix.precisions(x) && p.outward(p.mix.z) || !p.Workers.Halt.Stopped() &&
+		p.outward(x.Tg) {
+		return true
+	}
+	p.mix.again = p.Workers.Halt.Stopped()
+	return false
+}
+
+// outward moves to the given γ, and to the mean that follows from the targets at p.In.At with
+// them, if the value does not rise.
+func (p *Problem) outward(gamma []float64) bool {
+	x := &p.In.At
+	for i, g := range gamma {
+		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
+	}
+	return p.Eval() && p.Accept()
+}
+
+// again moves the mean to the targets at x, with V held, if the value does not rise.
+func (p *Problem) again(x *term.Marginals) bool {
+	p.makeRoom()
+	t := &p.Try
+	for i, g := range p.Cur.Gamma {
+		t.Gamma[i], t.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
+		p.delta[i], p.U[i] = g-p.Base.Gamma[i], t.C[i]-p.Base.A[i]
+	}
+	copy(t.V, p.Cur.V)
+	t.LogDet = p.Cur.LogDet
+	h, ok := p.Mover.(holder)
+	return ok && p.finish(h.hold(p.D, p.delta, p.U)) && p.Accept()
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // This file takes Newton's steps when steps to the targets of the sites converge slowly. Progress
-// detects that. The leap of Problem.Stride (algebra.go) uses siteNewton, and its walk uses
+// detects that. The leap of Problem.Stride (problem_newton.go) uses siteNewton, and its walk uses
 // siteRates. A diagonal family uses the differences of siteNewton in diagNewton (factored.go).
 
 // Progress measures how fast steps to the targets of the sites converge, by the gains that they

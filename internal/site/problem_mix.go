@@ -10,7 +10,7 @@ import (
 )
 
 // This file accelerates the steps of a Problem: siteMix mixes the sites of earlier steps (Anderson,
-// 1965). Problem.advance and Problem.outerStep call it.
+// 1965). Problem.toMixture and Problem.outerStep call it.
 
 // siteMix accelerates the map from sites to targets by Anderson acceleration. The coordinates are
 // (log γ, c) if every γ is positive, (γ, c) otherwise, and log γ alone for outer steps, which

@@ -237,9 +237,12 @@ func TestGraphRandom(t *testing.T) {
 func checkBatches(t *testing.T, o pgsvi.Objective[*pgsvi.Exp], q *pgsvi.Exp, grad []float64,
 	value float64, name string) {
 	t.Helper()
-	terms := testkit.Must(o.F.Setup(q))
+	n, _, err := o.F.Setup(q)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var batches [2][]int
-	for i := range terms.N {
+	for i := range n {
 		batches[i%2] = append(batches[i%2], i)
 	}
 	mean, v := make([]float64, len(grad)), 0.0
@@ -249,7 +252,7 @@ func checkBatches(t *testing.T, o pgsvi.Objective[*pgsvi.Exp], q *pgsvi.Exp, gra
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := float64(len(b)) / float64(terms.N)
+		w := float64(len(b)) / float64(n)
 		v += w * x
 		for i := range g {
 			mean[i] += w * g[i]

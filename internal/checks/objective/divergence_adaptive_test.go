@@ -41,9 +41,8 @@ func adaptives() map[string]struct {
 // bowl is the Smooth ½ Σ_i c_i (z_i − 1)² over a Point.
 type bowl []float64
 
-func (b bowl) Setup(Dist) (SmoothTerms, error) {
-	return SmoothTerms{N: 1, Deterministic: true},
-		nil
+func (b bowl) Setup(Dist) (n int, exact bool, err error) {
+	return 1, true, nil
 }
 
 func (b bowl) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
@@ -466,7 +465,7 @@ func TestSiteSmooth(t *testing.T) {
 	slow := Expect(Sites{X: x, Y: y, Lik: BernoulliLogit{}}, nil)
 	for _, c := range testFamilies() {
 		if c.dim != n {
-			if _, err := f.Setup(c.rand(rng)); !errors.Is(err, ErrShape) {
+			if _, _, err := f.Setup(c.rand(rng)); !errors.Is(err, ErrShape) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			continue

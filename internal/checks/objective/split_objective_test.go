@@ -24,8 +24,8 @@ import (
 // lineFit is a Smooth as a user would write it, f(z) = ½ Σ_n (x_nᵀz − 1)² at a Point.
 type lineFit [][]float64
 
-func (f lineFit) Setup(Dist) (SmoothTerms, error) {
-	return SmoothTerms{N: len(f), Deterministic: true}, nil
+func (f lineFit) Setup(Dist) (n int, exact bool, err error) {
+	return len(f), true, nil
 }
 
 func (f lineFit) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
@@ -701,9 +701,9 @@ type spoilt struct {
 	value, grad bool
 }
 
-func (s spoilt) Setup(q Dist) (SmoothTerms, error) {
-	t, err := s.Smooth.Setup(q)
-	return SmoothTerms{N: t.N, Deterministic: true}, err
+func (s spoilt) Setup(q Dist) (n int, exact bool, err error) {
+	n, _, err = s.Smooth.Setup(q)
+	return n, true, err
 }
 
 func (s spoilt) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
