@@ -242,15 +242,65 @@ func (c *ArrowClimb) Read(p *Part) error {
 	default:
 		return c.startBare()
 	}
-	fell := c.fell
+	fell, before := c.fell, c.Found
 	c.lastL, c.moved = q.L, best.moved(q)
 	c.At, c.Found, c.length, c.halves, c.fell = q, best, 1, 0, false
 	c.Try = []*ArrowState{best.Next}
-	if half := c.between(0.5, 0.5); fell && half != nil {
-		c.Try, c.halves = append(c.Try, half), 1
+	if fell {
+		c.add(c.between(1, 1), c.between(0.5, 0.5))
+	} else if before != nil {
+		c.add(c.damped(before), c.farther())
 	}
 	return c.Halt.Err()
 }
+
+// add appends the states that are not nil to Try.
+func (c *ArrowClimb) add(states ...*ArrowState) {
+	for _, s := range states {
+		if s != nil && len(c.Try) < mostLooks {
+			c.Try = append(c.Try, s)
+		}
+	}
+}
+
+// slowRate is the estimate of 1 − ρ below which the next round also tries longer and shorter steps.
+const slowRate = 0.5
+
+// damped returns a state before the end of the step, where the best state is if steps of nearly equal
+// size go back and forth. It returns nil if the predicted gain falls fast.
+func (c *ArrowClimb) damped(before *ArrowFound) *ArrowState {
+	rho := math.Sqrt(c.Found.raw() / before.raw())
+	if !(rho > 1-slowRate) {
+		return nil
+	}
+	t := 1 / (1 + min(1, rho))
+	return c.between(t, t)
+}
+
+// raw returns the gain that the step predicts at the present sites.
+func (f *ArrowFound) raw() float64 { return f.Promise + f.Gain*f.Rate }
+
+// farther returns the state after a longer step of L, which would end at the best L if each step
+// were ρ times the step before (Aitken, 1926). It returns nil if L converges fast.
+func (c *ArrowClimb) farther() *ArrowState {
+	f := c.Found
+	if !(f.Rate < slowRate) {
+		return nil
+	}
+	a, b := c.At, f.Next
+	s := &ArrowState{L: mixed(a.L, b.L, 1/f.Rate), Sums: b.Sums, HB: b.HB, HG: b.HG}
+	for i := range c.Of.Q { // 0 is a saddle
+		d := i * (c.Of.Q + 1)
+		s.L[d] = max(s.L[d], leastL*b.L[d])
+	}
+	if !s.factor(c.Halt, c.shared()) {
+		return nil
+	}
+	return s
+}
+
+// leastL is the part of a diagonal element of L that a longer step leaves.
+const leastL = 0.25
 
 // moved returns the change of L in the step from q.
 func (f *ArrowFound) moved(q *ArrowState) []float64 {
@@ -259,19 +309,25 @@ func (f *ArrowFound) moved(q *ArrowState) []float64 {
 	return move
 }
 
-// mostLWeight is the number of halvings from which on shorter steps keep L.
-const mostLWeight = 4
+// shorter returns try k of a step that lowered the ELBO: the fractions t and of of between. The new L
+// may be far off if the sites mislead, so many tries keep L.
+func (c *ArrowClimb) shorter(k int) (t, of float64) {
+	switch {
+	case !c.profile().Learns():
+		return math.Ldexp(1, -k-1), 0
+	case k >= 6:
+		return math.Ldexp(1, 3-k), 0
+	}
+	t = math.Ldexp(1, -k/2)
+	return t, t * float64(1-k%2)
+}
 
 // shorten sets Try to shorter steps than the last ones.
 func (c *ArrowClimb) shorten() error {
 	c.Try, c.fell = nil, true
 	for len(c.Try) < mostLooks && c.halves < mostHalves {
+		t, of := c.shorter(c.halves)
 		c.halves++
-		t := math.Ldexp(1, -c.halves)
-		of := t
-		if c.halves >= mostLWeight {
-			of = 0
-		}
 		if s := c.between(t, of); s != nil {
 			if c.Try = append(c.Try, s); len(c.Try) == 1 {
 				c.length = t
@@ -288,9 +344,11 @@ func (c *ArrowClimb) shorten() error {
 }
 
 // between returns the state at the fraction t of the step in natural parameters, and the fraction of
-// in L. It returns nil if the precision is not positive definite.
+// in L, or of a step of L of one standard deviation if that is shorter. It returns nil if the
+// precision is not positive definite.
 func (c *ArrowClimb) between(t, of float64) *ArrowState {
 	a, b := c.At, c.Found.Next
+	of /= max(1, c.profile().Length(a.L, c.moved))
 	s := &ArrowState{L: mixed(a.L, b.L, of), Sums: a.Sums.Clone(), HB: mixed(a.HB, b.HB, t),
 		HG: mixed(a.HG, b.HG, t)}
 	s.Sums.Scale(1 - t)
@@ -345,10 +403,8 @@ func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
 			"different units: %w", sentinel.ErrNotPosDef)
 	}
 	s := c.profile()
-	to := from
-	if s.Learns() {
-		next.L, to = s.Maximize(q.L, &next.Sums, next.HB, next.HG)
-	}
+	var to float64
+	next.L, to = s.Maximize(q.L, &next.Sums, next.HB, next.HG)
 	f.Promise = max(0, from-c.surrogate(q, next, f))
 	f.Next = next
 	f.Rate = s.Rate(q.L, f.moved(q), c.lastL, c.moved)

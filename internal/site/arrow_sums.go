@@ -70,12 +70,39 @@ func (s *ArrowSums) LogZ(l []float64, sums *gauss.Sums, hb, hg []float64) float6
 	return s.a.logZ(&s.t, nil)
 }
 
-// Maximize returns the best L and log Z + log p(L) there. The search starts at l.
+// Maximize returns the best L and log Z + log p(L) there. The search starts at l, which is the result
+// if L is not learned.
 func (s *ArrowSums) Maximize(l []float64, sums *gauss.Sums, hb, hg []float64) ([]float64, float64) {
 	s.set(l, sums, hb, hg)
 	defer s.release()
-	z := s.a.maximize(&s.t)
+	if !s.Learns() {
+		return l, s.a.logZ(&s.t, nil)
+	}
+	z := s.polish(s.a.maximize(&s.t))
 	return s.t.by.L[0], z
+}
+
+// polish takes one more Newton step from the L at which maximize ended because little was left to
+// gain. A pass over the rows costs much more than the step, and without it the last passes would not
+// move L. The argument and the result are log Z + log p(L).
+func (s *ArrowSums) polish(z float64) float64 {
+	a, t := s.a, &s.t
+	old := gauss.CloneLists(t.by.L)
+	if math.IsInf(a.logZ(t, a.sigma.grad), -1) {
+		return z
+	}
+	step, gain := a.sigmaStep(t)
+	if !(gain < sigmaSmall) || step == nil {
+		return z
+	}
+	a.moveL(t.by.L, old, step, 1)
+	next := a.logZ(t, nil)
+	if !(next >= z-sigmaSmall) {
+		t.by.L = old
+		return z
+	}
+	a.sigma.positive(a, t.by.L)
+	return max(z, next)
 }
 
 // Spread returns the uncertainty of the covariance at L and the sums, whose curvature is multiplied
@@ -86,6 +113,17 @@ func (s *ArrowSums) Spread(l []float64, sums *gauss.Sums, hb, hg []float64, rate
 	defer s.release()
 	all, err := s.a.uncertainty(&s.t, func() float64 { return rate })
 	return all[0], err
+}
+
+// Length returns the largest change of an element of l, in units of the standard deviation of its
+// row.
+func (s *ArrowSums) Length(l, move []float64) (most float64) {
+	a, q := s.a, s.a.fac[0].Q
+	units := a.sigma.units(a, [][]float64{l})
+	for k, c := range a.sigma.coords {
+		most = max(most, math.Abs(move[c.row*q+c.col])/units[k])
+	}
+	return most
 }
 
 // Rate estimates 1 − ρ; see sigmaRate. A profile would move l by move, and it would have moved
