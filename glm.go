@@ -71,8 +71,8 @@ type GLMOptions struct {
 	Blocks []int
 	// Groups lists the grouping factors of a mixed model, whose effects are columns of x. PriorSD,
 	// Autoscale, Prior and Blocks do not apply to these columns. Fit learns the covariances of the
-	// effects unless they are fixed. Softmax, streams, NewGLMRows and other covariances than the
-	// full one do not support Groups.
+	// effects unless they are fixed. Softmax, streams and other covariances than the full one do not
+	// support Groups. NewGLMRows and NewGLMRounds support one group.
 	Groups []Group
 	// Offset is o_n for each row. Nil means 0. For counts with an exposure it is the logarithm of
 	// the exposure. For a Softmax it has one element per class of each row, row by row.
@@ -753,6 +753,7 @@ type glmRows struct {
 	blocks  rounds.Blocks
 	columns *rounds.Columns
 	stands  []float64
+	first   *rounds.ArrowState // see glmRounds
 }
 
 // rowsKept returns an error if g does not keep its rows. Then what, which needs them in memory, is

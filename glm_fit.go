@@ -189,6 +189,9 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 			"pgsvi: a %v covariance does not support learning; use DiagonalCovariance or "+
 				"FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
+	if g.rows != nil && len(g.opt.Groups) > 0 {
+		return nil, errGroupRowsLearn
+	}
 	l := &glmLearner{glm: g}
 	if opt != nil {
 		l.opt = *opt

@@ -38,7 +38,8 @@ import (
 // value. NoPrior keeps it too, as lme4 does.
 //
 // One parameter is integrated over a grid, and two or three over a central composite design (Rue,
-// Martino and Chopin, 2009, section 6.5), which is less accurate.
+// Martino and Chopin, 2009, section 6.5), which is less accurate. NewGLMRows and NewGLMRounds do not
+// integrate.
 type Group struct {
 	// Name is the name of the factor in tables and errors. Empty means group1, group2, …
 	Name string
@@ -266,27 +267,35 @@ func setGroups(groups []Group, lin *site.LinearModel) ([]groupInfo, error) {
 			}
 		}
 		all = append(all, groupInfo{Group: *r, moment: rows.moment(q)})
-		f := site.Factor{Learn: !r.Fixed, Independent: r.Independent}
-		sd := slices.Clone(r.SD)
-		if sd == nil {
-			sd = make([]float64, q)
-		}
-		for c, size := range rows.sizes(q) {
-			if sd[c] == 0 && !r.Fixed {
-				sd[c] = unit / size
-			}
-			if !r.NoPrior {
-				f.Scale = append(f.Scale, groupPriorSD*unit/size)
-			}
-		}
-		b := gauss.Block{First: r.First, Levels: r.Levels, Q: q, L: make([]float64, q*q)}
-		effectFactor(b.L, r.Corr, sd)
+		b, f := r.prior(unit, rows.sizes(q))
 		p.SetBlock(b)
 		lin.Factors = append(lin.Factors, f)
 	}
 	lin.Prior = p
 	lin.Near = nearResponse(likOf(lin.Terms), unit)
 	return all, nil
+}
+
+// prior returns the first prior of the effects of r, and the rule that learns it, given the scale of
+// the responses and the root mean square of the values of each effect.
+func (r *Group) prior(unit float64, sizes []float64) (gauss.Block, site.Factor) {
+	q := r.effects()
+	f := site.Factor{Learn: !r.Fixed, Independent: r.Independent}
+	sd := slices.Clone(r.SD)
+	if sd == nil {
+		sd = make([]float64, q)
+	}
+	for c, size := range sizes {
+		if sd[c] == 0 && !r.Fixed {
+			sd[c] = unit / size
+		}
+		if !r.NoPrior {
+			f.Scale = append(f.Scale, groupPriorSD*unit/size)
+		}
+	}
+	b := gauss.Block{First: r.First, Levels: r.Levels, Q: q, L: make([]float64, q*q)}
+	effectFactor(b.L, r.Corr, sd)
+	return b, f
 }
 
 // nearResponse returns where the fit of a mixed model starts for a response: the linear predictor
@@ -423,12 +432,18 @@ func (s *groupRows) sizes(q int) []float64 {
 			}
 		}
 	}
+	rootMeans(sizes, rows)
+	return sizes
+}
+
+// rootMeans replaces sums of squares over the given number of rows by root mean squares. A root that
+// is 0 or not finite becomes 1.
+func rootMeans(sizes []float64, rows float64) {
 	for c, sum := range sizes {
 		if sizes[c] = math.Sqrt(sum / rows); !(sizes[c] > 0) || math.IsInf(sizes[c], 0) {
 			sizes[c] = 1
 		}
 	}
-	return sizes
 }
 
 // check returns an error if the rows do not determine a slope: if an effect of r next to an
@@ -461,19 +476,24 @@ func (s *groupRows) check(r *Group) error {
 		levels += design.B2i(z != nil)
 	}
 	for c, name := range r.Effects {
-		switch {
-		case c == 0 || rows == 0 || varies[c]:
-		case levels == rows:
-			return fmt.Errorf("pgsvi: group %s has as many levels as rows, so the effect %s cannot "+
-				"be told from the intercept of a level; remove the effect or the group: %w", r.Name,
-				name, ErrParam)
-		default:
-			return fmt.Errorf("pgsvi: the effect %s of group %s does not vary within any level, so "+
-				"it cannot be told from the intercept of a level; remove the effect: %w", name, r.Name,
-				ErrParam)
+		if c > 0 && rows > 0 && !varies[c] {
+			return r.constantEffect(name, levels == rows)
 		}
 	}
 	return nil
+}
+
+// constantEffect returns the error of an effect that does not vary within any level. The argument
+// single reports whether each level has one row.
+func (r *Group) constantEffect(name string, single bool) error {
+	if single {
+		return fmt.Errorf("pgsvi: group %s has as many levels as rows, so the effect %s cannot "+
+			"be told from the intercept of a level; remove the effect or the group: %w", r.Name,
+			name, ErrParam)
+	}
+	return fmt.Errorf("pgsvi: the effect %s of group %s does not vary within any level, so "+
+		"it cannot be told from the intercept of a level; remove the effect: %w", name, r.Name,
+		ErrParam)
 }
 
 // same reports whether s and o have the same partition of the rows and the same values.

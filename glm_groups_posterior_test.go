@@ -303,10 +303,6 @@ func TestGroupsRefusals(t *testing.T) {
 	if _, err := NewGLMStream(2, Poisson{}, opt); !errors.Is(err, ErrParam) {
 		t.Error(err)
 	}
-	rows := func(func(Row, error) bool) {}
-	if _, err := NewGLMRows(context.Background(), rows, 2, Poisson{}, opt); !errors.Is(err, ErrParam) {
-		t.Error(err)
-	}
 	x := NewSparse(3)
 	x.Append([]int{0}, []float64{1})
 	if _, err := NewGLM(x, []float64{0}, Softmax{Classes: 3}, opt); !errors.Is(err, ErrParam) {

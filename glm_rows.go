@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
@@ -51,8 +52,9 @@ import (
 //
 // NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
 // wraps
-//   - ErrParam if opt has Offset or Weights, which belong to the rows, or a covariance that is not
-//     full;
+//   - ErrParam if opt has Offset or Weights, which belong to the rows, several Groups, Groups and
+//     Learn, or a covariance that is not full;
+//   - ErrParam if a row has two levels of the group, or an effect does not vary within any level;
 //   - ErrEmpty if there are no rows;
 //   - ErrMemory if there are too many columns for GLMOptions.MaxMemory.
 //
@@ -87,7 +89,8 @@ func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik L
 
 // NewGLMRounds returns rounds that fit a GLM to rows of cols columns on many machines. See
 // NewGLMRows for lik, opt, the steps and the errors. GLMOptions.Learn is an error. The state sent
-// to the machines has D² numbers, and a shard needs about 13 D² bytes for D weights.
+// to the machines has D² numbers, and a shard needs about 13 D² bytes for D weights. With a group, the
+// state has about G(Q² + QD) numbers, and a shard needs 25 bytes for each of them.
 func NewGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*Rounds[Row, *GLMPosterior], error) {
 	r, err := newGLMRounds(cols, lik, opt)
 	if err != nil {
@@ -107,7 +110,8 @@ const rowsBlock = 8192
 // glmRounds is the engine of a Rounds of a GLM, and of a GLM from NewGLMRows.
 type glmRounds struct {
 	linearRounds
-	g *GLM // shares lin with linearRounds
+	g     *GLM               // shares lin with linearRounds
+	first *rounds.ArrowState // first sites of a model with a group, or nil
 }
 
 // newGLMRounds returns the engine before the first round. Its errors have the prefix "pgsvi: ".
@@ -128,10 +132,6 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 		return nil, fmt.Errorf(
 			"pgsvi: offsets and weights belong to the rows; leave GLMOptions.Offset and Weights "+
 				"nil: %w", ErrParam)
-	case len(o.Groups) > 0:
-		return nil, fmt.Errorf(
-			"pgsvi: a GLM that reads its rows in passes does not support Groups; use NewGLM: %w",
-			ErrParam)
 	case o.Covariance > FullCovariance:
 		return nil, fmt.Errorf(
 			"pgsvi: a GLM that reads its rows in passes does not support a %v covariance; use "+
@@ -142,6 +142,9 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 		return nil, err
 	}
 	g.opt.Blocks = slices.Clone(g.opt.Blocks)
+	if len(g.opt.Groups) > 0 {
+		return newGroupRounds(g, cols)
+	}
 	g.opt.Covariance = FullCovariance
 	d := g.dim()
 	workers := runtime.GOMAXPROCS(0)
@@ -166,7 +169,16 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 func (g *GLM) linearRounds(cols int) linearRounds {
 	o := &g.opt
 	return linearRounds{lin: &g.lin, scaled: o.Autoscale, sds: [2]float64{o.PriorSD, o.InterceptSD},
-		rowAdder: rowAdder{cols: cols, intercept: o.Intercept, lik: likOf(g.lin.Terms)}}
+		rowAdder: rowAdder{cols: cols, intercept: o.Intercept, lik: likOf(g.lin.Terms),
+			group: g.grouping(), form: g.rowForm()}}
+}
+
+// rowForm returns the form of rows before the sample chooses one.
+func (g *GLM) rowForm() term.Form {
+	if len(g.opt.Groups) > 0 {
+		return term.AsSparse
+	}
+	return term.AsFirst
 }
 
 // begin implements the first round, which sets up the model of the sample.
@@ -175,6 +187,11 @@ func (r *glmRounds) begin(p *rounds.Part) error {
 		return err
 	}
 	g := r.g
+	var moments *rounds.GroupMoments
+	if r.group != nil {
+		moments = p.First.Group.Moments()
+		r.columns = r.group.WideColumns(r.columns, moments.Means)
+	}
 	g.means = r.columns.Mean[:r.cols:r.cols]
 	if g.opt.Autoscale {
 		g.variances = r.columns.Variance
@@ -182,9 +199,15 @@ func (r *glmRounds) begin(p *rounds.Part) error {
 			return err
 		}
 	}
+	if r.group != nil {
+		if err := r.beginGroup(p.First.Group, moments); err != nil {
+			return err
+		}
+	}
 	if g.rows != nil {
 		g.rows.n, g.rows.blocks, g.rows.columns, g.rows.stands = p.Items, p.Blocks, r.columns,
 			r.stands
+		g.rows.first = r.first
 	}
 	return nil
 }
@@ -193,7 +216,7 @@ func (r *glmRounds) begin(p *rounds.Part) error {
 func (r *glmRounds) step(p *rounds.Part) (Iteration, error) {
 	before := *r.g
 	first := r.Round == 0
-	it, err := r.linearRounds.step(p, r.begin)
+	it, err := r.linearRounds.step(p, r.begin, r.begun)
 	if first && err != nil {
 		*r.g = before
 	}
@@ -202,6 +225,9 @@ func (r *glmRounds) step(p *rounds.Part) (Iteration, error) {
 
 // posterior implements roundsEngine.
 func (r *glmRounds) posterior() (*GLMPosterior, error) {
+	if r.group != nil {
+		return r.groupPosterior()
+	}
 	q, err := r.found()
 	if err != nil {
 		return nil, err
@@ -242,7 +268,17 @@ type rowsStepper struct {
 func (g *GLM) newRowsStepper(ctx context.Context, env *Env) (*rowsStepper, error) {
 	s := &rowsStepper{run: g.rounds()}
 	defer s.begin(ctx, env).Forget()
-	return s, s.run.start(&s.halt, env.cores())
+	return s, s.run.begun(&s.halt, env.cores())
+}
+
+// begun makes the fit of the sample, or the first sites of a model with a group, the first state to
+// try.
+func (r *glmRounds) begun(h *parallel.Halt, workers int) error {
+	if r.group == nil {
+		return r.start(h, workers)
+	}
+	r.arrow.Halt, r.arrow.Workers = h, workers
+	return r.arrow.Start(r.first)
 }
 
 // rounds returns the rounds of a GLM whose rows are set, after the first round.
@@ -252,6 +288,9 @@ func (g *GLM) rounds() glmRounds {
 	r.columns, r.stands, r.form = g.rows.columns, g.rows.stands, term.AsDense
 	if g.lin.X.Sparse != nil {
 		r.form = term.AsSparse
+	}
+	if r.group != nil {
+		r.first, r.arrow = g.rows.first, r.newArrow()
 	}
 	return r
 }
@@ -268,6 +307,10 @@ func (s *rowsStepper) Plan() Plan {
 func (s *rowsStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 	s.halt.Watch(ctx)
 	s.run.climb.Halt = &s.halt
+	if a := s.run.arrow; a != nil {
+		s.halt.Lend(env.cores())
+		a.Halt = &s.halt
+	}
 	return &s.halt
 }
 
@@ -280,7 +323,7 @@ func (s *rowsStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 			"step size, but the step has %d of %d rows and step size %v; use NewGLM: %w", few,
 			s.Len(), beta, ErrParam)
 	}
-	looks := max(1, len(s.run.climb.Try))
+	looks := max(1, s.run.ascent().Tries())
 	if err := s.look(env); err != nil {
 		return step, err
 	}
@@ -291,20 +334,26 @@ func (s *rowsStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 
 // look computes the sums over all rows at the states to try.
 func (s *rowsStepper) look(env *Env) error {
-	if s.run.climb.Stuck() {
+	a := s.run.ascent()
+	if a.Stuck() {
 		return nil
 	}
 	p, err := s.run.pass(&s.halt, env.cores())
 	if err != nil {
 		return err
 	}
-	return s.run.climb.Step(p.Looks)
+	restore := s.run.keep()
+	if err := a.Read(p); err != nil {
+		restore()
+		return err
+	}
+	return nil
 }
 
 // Evaluate implements Stepper.
 func (s *rowsStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	defer s.begin(ctx, env).Forget()
-	for s.run.climb.At == nil { // two readings find a state, or return an error
+	for !s.constant() { // two readings find a state, or return an error
 		if err := s.look(env); err != nil {
 			return notEvaluated(), err
 		}
@@ -313,7 +362,10 @@ func (s *rowsStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error
 }
 
 // constant reports whether Evaluate would change nothing that affects later steps.
-func (s *rowsStepper) constant() bool { return s.run.climb.At != nil }
+func (s *rowsStepper) constant() bool {
+	_, _, ok := s.run.ascent().Best()
+	return ok
+}
 
 // MarshalBinary returns the state.
 func (s *rowsStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
@@ -328,8 +380,12 @@ func (s *rowsStepper) state(c *save.Coder) {
 		d.Int(s.run.Items)
 		s.run.g.lin.Terms.Digest(d)
 		s.run.g.lin.Digest(d)
+		for _, f := range s.run.g.lin.Factors {
+			d.Int(design.B2i(f.Learn), design.B2i(f.Independent))
+			d.Floats(f.Scale)
+		}
 	})
-	s.run.climb.State(c, s.run.g.dim())
+	s.run.ascent().State(c, s.run.g.dim())
 }
 
 // rowsLearning is a GLM that reads its rows in passes, as a function of the standard deviations of
@@ -548,6 +604,7 @@ type savedGLMRounds struct {
 	PriorSD     float64            `json:"priorSD"`
 	InterceptSD float64            `json:"interceptSD"`
 	MaxMemory   int64              `json:"maxMemory"`
+	Group       *savedRowGroup     `json:"group,omitempty"`
 	Prior       *gauss.SavedPrior  `json:"prior,omitempty"` // nil before the first round
 	Means       save.List[float64] `json:"columnMeans,omitempty"`
 }
@@ -581,7 +638,8 @@ func (r *glmRounds) spec() ([]byte, error) {
 		return nil, err
 	}
 	s := savedGLMRounds{Names: names, Intercept: o.Intercept, Autoscale: o.Autoscale,
-		PriorSD: o.PriorSD, InterceptSD: o.InterceptSD, MaxMemory: o.MaxMemory, Means: r.g.means}
+		PriorSD: o.PriorSD, InterceptSD: o.InterceptSD, MaxMemory: o.MaxMemory, Means: r.g.means,
+		Group: r.saveGroup()}
 	if p := &r.g.lin.Prior; len(p.Mean) > 0 {
 		saved := p.Save()
 		s.Prior = &saved
@@ -603,9 +661,16 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newGLMRounds(len(s.Names), lik, &GLMOptions{Names: s.Names, Intercept: s.Intercept,
-		Autoscale: s.Autoscale, PriorSD: s.PriorSD, InterceptSD: s.InterceptSD,
-		MaxMemory: s.MaxMemory})
+	opt := &GLMOptions{Names: s.Names, Intercept: s.Intercept, Autoscale: s.Autoscale,
+		PriorSD: s.PriorSD, InterceptSD: s.InterceptSD, MaxMemory: s.MaxMemory}
+	if s.Group != nil {
+		group, err := s.Group.group()
+		if err != nil {
+			return nil, err
+		}
+		opt.Groups = []Group{group}
+	}
+	r, err := newGLMRounds(len(s.Names), lik, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -623,6 +688,9 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 	}
 	if err == nil {
 		r.g.lin.Prior = *p
+	}
+	if err == nil && s.Group != nil && s.Group.Moment != nil {
+		err = s.Group.load(r)
 	}
 	return r, err
 }

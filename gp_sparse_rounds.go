@@ -147,7 +147,7 @@ func newSparseRounds(z sparseFeatures, lik Likelihood) *sparseRounds {
 
 // step implements roundsEngine.
 func (r *sparseRounds) step(p *rounds.Part) (Iteration, error) {
-	return r.linearRounds.step(p, r.begin)
+	return r.linearRounds.step(p, r.begin, r.start)
 }
 
 // posterior implements roundsEngine.

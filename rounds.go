@@ -310,6 +310,7 @@ type linearRounds struct {
 	sds    [2]float64        // prior sds before the scaling
 	rounds.Ledger
 	climb rounds.Climb
+	arrow *rounds.ArrowClimb // the driver of a mixed model, in place of climb
 	print fingerprint
 	// State of the first round, needed for the start.
 	columns *rounds.Columns
@@ -328,11 +329,20 @@ func (r *linearRounds) digest(d *save.Digest) {
 	if r.z != nil {
 		r.z.digest(d)
 	}
+	if r.group != nil {
+		d.Int(r.group.First, r.group.Levels, r.group.Q)
+	}
 	if r.scaled {
 		return
 	}
 	p := &r.lin.Prior
 	d.Floats(p.Mean)
+	if r.group != nil { // the prior of the effects is not known before the first round
+		for k := range r.group.Common {
+			d.Float(p.Prec[r.group.Column(k)])
+		}
+		return
+	}
 	d.Floats(p.Prec)
 	if p.Full != nil {
 		for i := range r.dim() {
@@ -344,7 +354,7 @@ func (r *linearRounds) digest(d *save.Digest) {
 // id returns the ID of the parts of this round.
 func (r *linearRounds) id() rounds.ID {
 	var states save.Digest
-	r.climb.Digest(&states)
+	r.ascent().Digest(&states)
 	return rounds.ID{Model: r.model(), Digest: r.print.of(r.digest), Round: r.Round,
 		States: states.Sum()}
 }
@@ -355,18 +365,30 @@ func (r *linearRounds) part() *rounds.Part {
 	p := &rounds.Part{ID: r.id(), Size: d}
 	if r.Round == 0 {
 		p.Size = r.width()
+		if r.group != nil {
+			p.Size, d = r.group.Common, r.group.Common
+		}
 		p.First = rounds.NewFirst(p.Size, sampleSize(max(p.Size, d)))
+		if r.group != nil {
+			p.Divide(r.group)
+		}
 		return p
 	}
 	for _, q := range r.climb.Try {
 		if q.Halt = nil; r.form == term.AsSparse {
 			q.Invert()
 		}
-		l := rounds.NewLook(q, d)
-		l.Tilt(r.climb.Tilts)
-		p.Looks = append(p.Looks, l)
 	}
+	r.ascent().Open(p)
 	return p
+}
+
+// ascent returns the driver.
+func (r *linearRounds) ascent() rounds.Ascent {
+	if r.arrow != nil {
+		return r.arrow
+	}
+	return &r.climb
 }
 
 // shard implements roundsEngine.
@@ -379,6 +401,9 @@ func (r *linearRounds) shard() *Shard[Row] {
 func (r *linearRounds) begin(p *rounds.Part) error {
 	lin, rows := r.lin, p.First.Sample.Rows()
 	d := r.width()
+	if r.group != nil {
+		rows = r.group.Wide(rows)
+	}
 	values := 0
 	for i := range rows {
 		for _, v := range rows[i].Val {
@@ -482,8 +507,9 @@ func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.Gaussian
 }
 
 // step implements roundsEngine. In the first round it calls begin to set up the model of the
-// sample.
-func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Iteration, error) {
+// sample, and then start to set the first states.
+func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error,
+	start func(*parallel.Halt, int) error) (Iteration, error) {
 	none := Iteration{K: max(0, r.Round-1), Evaluation: notEvaluated()}
 	if err := r.accept(p); err != nil {
 		return none, err
@@ -492,7 +518,7 @@ func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Ite
 		before, lin := *r, *r.lin
 		err := begin(p)
 		if err == nil {
-			err = r.start(nil, runtime.GOMAXPROCS(0))
+			err = start(nil, runtime.GOMAXPROCS(0))
 		}
 		if err != nil {
 			*r, *r.lin = before, lin
@@ -500,9 +526,9 @@ func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Ite
 		}
 		return none, nil
 	}
-	before := r.climb
-	if err := r.climb.Step(p.Looks); err != nil {
-		r.climb = before
+	restore := r.keep()
+	if err := r.ascent().Read(p); err != nil {
+		restore()
 		return none, err
 	}
 	r.Round++
@@ -512,11 +538,26 @@ func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Ite
 	return it, nil
 }
 
+// keep returns a function that restores the present state of the driver.
+func (r *linearRounds) keep() (restore func()) {
+	if r.arrow != nil {
+		before := *r.arrow
+		return func() { *r.arrow = before }
+	}
+	before := r.climb
+	return func() { r.climb = before }
+}
+
 // accept returns an error unless p has all items of a round.
 func (r *linearRounds) accept(p *rounds.Part) error {
-	like := &rounds.Part{ID: r.id(), Size: r.dim(), Looks: make([]*rounds.Look, len(r.climb.Try))}
-	if r.Round == 0 {
+	like := &rounds.Part{ID: r.id(), Size: r.dim(), Groups: r.group}
+	switch n := r.ascent().Tries(); {
+	case r.Round == 0:
 		like = r.part()
+	case r.group != nil:
+		like.Arrows = make([]*rounds.ArrowLook, n)
+	default:
+		like.Looks = make([]*rounds.Look, n)
 	}
 	if err := p.Like(like); err != nil {
 		return err
@@ -526,18 +567,20 @@ func (r *linearRounds) accept(p *rounds.Part) error {
 
 // taken describes the next step.
 func (r *linearRounds) taken() Step {
+	a := r.ascent()
 	return Step{Beta: math.Inf(1), ClosedForm: true,
-		GradMap: goals.NeverZero(r.climb.Length() * math.Sqrt(2*r.climb.Gap()))}
+		GradMap: goals.NeverZero(a.Length() * math.Sqrt(2*a.Gap()))}
 }
 
 // evaluation describes the best state so far.
 func (r *linearRounds) evaluation() Evaluation {
-	f := r.climb.Found
-	if f == nil {
+	a := r.ascent()
+	elbo, err, ok := a.Best()
+	if !ok {
 		return notEvaluated()
 	}
-	e := Evaluation{ELBO: f.ELBO, ELBOErr: goals.NeverZero(f.Err),
-		Gap: goals.NeverZero(r.climb.Gap()), GapBound: r.climb.GapBound(), Goal: streamGoal}
+	e := Evaluation{ELBO: elbo, ELBOErr: goals.NeverZero(err), Gap: goals.NeverZero(a.Gap()),
+		GapBound: a.GapBound(), Goal: streamGoal}
 	if e.GapBound != 0 {
 		e.Scope = OverQ
 	}
@@ -563,10 +606,13 @@ func (r *linearRounds) progress(c *save.Coder) {
 	if r.Ledger.State(c); r.Round == 0 || c.Err() != nil {
 		return
 	}
-	if c.Check(len(r.lin.Prior.Mean) > 0, "a state without a prior"); c.Reading() {
+	if c.Check(len(r.lin.Prior.Mean) > 0, "a state without a prior"); c.Err() != nil {
+		return
+	}
+	if c.Reading() && r.group == nil {
 		r.climb = r.newClimb(nil)
 	}
-	r.climb.State(c, r.dim())
+	r.ascent().State(c, r.dim())
 }
 
 // rowFeatures computes the features of rows for a linear model.
@@ -593,7 +639,8 @@ type rowAdder struct {
 	intercept bool
 	lik       Likelihood
 	form      term.Form
-	z         rowFeatures // nil if the features are the values of the row
+	z         rowFeatures      // nil if the features are the values of the row
+	group     *rounds.Grouping // nil unless the model has a grouping factor
 }
 
 func (a *rowAdder) model() string {
@@ -639,6 +686,9 @@ func (a *rowAdder) newPass(p *rounds.Part, h *parallel.Halt, workers int) *round
 	lik := viewOf(a.lik)
 	s := rounds.NewRowPass(p, h, a.width(), a.dim(), a.form, workers)
 	s.Lik, s.Rule = lik, lik.Rule
+	if a.group != nil {
+		s.Near = nearResponse(a.lik, 1)
+	}
 	if a.z != nil {
 		s.Features = func(x *design.Matrix, t *term.Terms) (*design.Matrix, *term.Terms, error) {
 			lin, _, err := a.z.features(h, x, t)
@@ -686,8 +736,15 @@ func (a *rowAdder) state(c *save.Coder, p *rounds.Part) {
 	if p.First != nil {
 		d = a.width()
 	}
-	c.Check(p.Sums == nil && p.Docs == nil && (p.First == nil) != (len(p.Looks) == 0),
-		"a shard of rows with other sums")
+	if c.Reading() {
+		a.group = p.Groups
+	}
+	c.Check(p.Sums == nil && p.Docs == nil && (p.First == nil) != (len(p.Looks)+len(p.Arrows) == 0) &&
+		(a.group == nil || a.form == term.AsSparse), "a shard of rows with other sums")
+	if a.group != nil {
+		a.groupState(c, p, d)
+		return
+	}
 	c.Check(a.form <= term.AsSparse && d == p.Size && (a.z == nil || a.z.columns() == a.width()),
 		"rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
 	for _, l := range p.Looks {

@@ -14,11 +14,12 @@
 //
 // topics.csv is the same for topics of AP after ten rounds, with the score on held-out words.
 //
-// rows.csv has fits of NewGLMRows to generated rows that are not stored, with the peak memory.
+// rows.csv has fits of NewGLMRows to generated rows that are not stored, with the peak memory, and
+// groups.csv has the same for mixed models.
 // memory.csv compares fits of the same million rows from a file and in memory.
 //
 // -tables measures nothing and prints the tables of -out, and -readme FILE writes them to FILE.
-// -only rounds, topics, rows or memory measures one of them. -quick uses fewer shards and rows.
+// -only rounds, topics, rows, groups or memory measures one of them. -quick uses fewer shards and rows.
 package main
 
 import (
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	out := f.String("out", ".", "folder of the CSV files")
 	readme := f.String("readme", "", "Markdown `file` in which to replace the tables")
 	stored := f.Bool("tables", false, "print the tables of -out without measuring")
-	only := f.String("only", "", "measure only `rounds`, topics, rows or memory")
+	only := f.String("only", "", "measure only `rounds`, topics, rows, groups or memory")
 	quick := f.Bool("quick", false, "use at most 16 shards and fewer rows")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -70,6 +71,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		{"rows", "rounds rows", "rows.csv", func(file string) error {
 			return measureRows(ctx, file, *quick, stderr)
 		}, rowsTable},
+		{"groups", "rounds groups", "groups.csv", func(file string) error {
+			return measureGroups(ctx, file, *quick, stderr)
+		}, groupsTable},
 		{"memory", "rounds memory", "memory.csv", func(file string) error {
 			return measureMemory(ctx, file, *quick, stderr)
 		}, memoryTable},
@@ -90,7 +94,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			continue
 		}
 		if !*stored {
-			if *folder == "" && p.name != "rows" && p.name != "memory" {
+			if *folder == "" && p.name != "rows" && p.name != "groups" &&
+				p.name != "memory" {
 				return errors.New("no folder of data: set PGSVI_DATA or -data")
 			}
 			if err := p.measure(filepath.Join(*out, p.file)); err != nil {

@@ -24,6 +24,9 @@ type Part struct {
 	// sums in later rounds.
 	Docs *Docs
 	Sums *Sums
+	// Groups is set for a mixed model, which has Arrows in place of Looks.
+	Groups *Grouping
+	Arrows []*ArrowLook
 
 	broken string
 }
@@ -44,6 +47,8 @@ type First struct {
 	cols    int
 	Sample  *Sample
 	columns *Sums // the sum of the weights, and five sums for each column: see Add
+	// Group is set for a mixed model, of which the other fields describe the common columns.
+	Group *GroupFirst
 }
 
 // NewFirst returns a First without rows, for cols columns and a sample of at most sample rows.
@@ -206,12 +211,21 @@ func (p *Part) Begin(block uint64) error {
 // more block.
 func (p *Part) full(o *Part) bool {
 	if o == nil {
-		o = &Part{Looks: make([]*Look, len(p.Looks))}
+		o = &Part{Looks: make([]*Look, len(p.Looks)), Arrows: make([]*ArrowLook, len(p.Arrows)),
+			First: &First{}}
 	}
 	for i, l := range p.Looks {
 		if l.full(o.Looks[i]) {
 			return true
 		}
+	}
+	for i, l := range p.Arrows {
+		if l.full(o.Arrows[i]) {
+			return true
+		}
+	}
+	if p.First != nil && p.First.Group != nil && p.First.Group.full(o.First.Group) {
+		return true
 	}
 	return p.Sums != nil && p.Sums.Full(o.Sums)
 }
@@ -269,12 +283,16 @@ func (p *Part) Like(o *Part) error {
 
 // shape is what parts have in common whose sums may be merged.
 type shape struct {
-	size, looks, rows, docs, words int
-	sums                           bool
+	size, looks, rows, docs, words, arrows int
+	sums                                   bool
+	groups                                 Grouping
 }
 
 func (p *Part) shape() shape {
-	s := shape{size: p.Size, looks: len(p.Looks), sums: p.Sums != nil}
+	s := shape{size: p.Size, looks: len(p.Looks), sums: p.Sums != nil, arrows: len(p.Arrows)}
+	if p.Groups != nil {
+		s.groups = *p.Groups
+	}
 	if p.First != nil {
 		s.rows = p.First.Sample.Most
 	}
@@ -310,9 +328,15 @@ func (p *Part) Merge(o *Part) error {
 	for i, l := range p.Looks {
 		l.merge(o.Looks[i])
 	}
+	for i, l := range p.Arrows {
+		l.merge(o.Arrows[i])
+	}
 	if p.First != nil {
 		p.First.Sample.Merge(o.First.Sample)
 		p.First.columns.Merge(o.First.columns)
+		if p.First.Group != nil {
+			p.First.Group.merge(o.First.Group)
+		}
 	}
 	if p.Docs != nil {
 		p.Docs.Merge(o.Docs)
@@ -343,6 +367,7 @@ func (p *Part) State(c *save.Coder) {
 	c.Int(&p.ID.Round, &p.Items, &p.Size)
 	p.Blocks.State(c)
 	first, docs, sums, n := p.First != nil, p.Docs != nil, p.Sums != nil, len(p.Looks)
+	grouped, arrows := p.Groups != nil, len(p.Arrows)
 	most, words := 1, 1
 	switch {
 	case first:
@@ -351,20 +376,35 @@ func (p *Part) State(c *save.Coder) {
 		most, words = p.Docs.Most, p.Docs.Words
 	}
 	c.Int(&most, &words)
-	c.Bool(&first, &docs, &sums)
-	c.Int(&n)
-	c.Check(n <= mostLooks && (p.Size <= mostSize || n == 0 && !first && p.Size <= mostSums),
+	c.Bool(&first, &docs, &sums, &grouped)
+	c.Int(&n, &arrows)
+	c.Check(n <= mostLooks && arrows <= mostLooks && (arrows == 0 || grouped) && (p.Size <= mostSize || n == 0 && !first && p.Size <= mostSums),
 		"%d states of %d weights", n, p.Size)
 	if c.Reading() {
 		*p = Part{ID: p.ID, Blocks: p.Blocks, Items: p.Items, Size: p.Size}
+		if grouped {
+			p.Groups = &Grouping{}
+		}
 		c.Check(most > 0 && most <= mostSample && words > 0, "a sample of %d items and %d words",
 			most,
 			words)
-		if c.Err() != nil {
-			return
-		}
+	}
+	if grouped {
+		p.Groups.state(c)
+	}
+	if c.Err() != nil {
+		return
+	}
+	if c.Reading() {
 		if first {
 			p.First = NewFirst(p.Size, most)
+		}
+		if first && grouped {
+			c.Check(p.Size == p.Groups.Common, "%d common columns of %d", p.Size, p.Groups.Common)
+			p.First.Group = emptyGroupFirst(p.Groups)
+		}
+		for range arrows {
+			p.Arrows = append(p.Arrows, &ArrowLook{of: p.Groups, sums: &Sums{}})
 		}
 		if docs {
 			p.Docs = NewDocs(most, words, p.Size)
@@ -382,6 +422,9 @@ func (p *Part) State(c *save.Coder) {
 	if first {
 		p.First.Sample.State(c)
 		p.First.columns.State(c, 1+5*p.Size)
+		if grouped && c.Err() == nil {
+			p.First.Group.state(c)
+		}
 	}
 	if docs {
 		p.Docs.State(c)
@@ -392,6 +435,17 @@ func (p *Part) State(c *save.Coder) {
 	for _, l := range p.Looks {
 		l.State(c, p.Size)
 	}
+	for _, l := range p.Arrows {
+		if c.Err() == nil {
+			l.state(c)
+		}
+	}
+}
+
+// Divide makes p the part of a mixed model. The first round must be set.
+func (p *Part) Divide(g *Grouping) {
+	p.Groups = g
+	p.First.Group = newGroupFirst(g)
 }
 
 // Room allocates the sums of a part that was read without blocks.
@@ -401,6 +455,12 @@ func (p *Part) Room() {
 	}
 	for _, l := range p.Looks {
 		l.sums = NewSums(lookSums(l.d))
+	}
+	for _, l := range p.Arrows {
+		l.sums = NewSums(l.of.Sums())
+	}
+	if p.First != nil && p.Groups != nil {
+		p.First.Group = newGroupFirst(p.Groups)
 	}
 	if p.Sums != nil {
 		p.Sums = NewSums(p.Size)

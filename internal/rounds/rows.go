@@ -14,6 +14,7 @@ type RowPass struct {
 	Rule func(t *term.Terms) // sets the quadrature rule of the terms of a chunk
 	// Features computes the features of a chunk of rows. Nil means the rows themselves.
 	Features func(x *design.Matrix, t *term.Terms) (*design.Matrix, *term.Terms, error)
+	Near     Near // first sites of a mixed model; nil means those of N(0, 1)
 
 	Block uint64
 	Place int // place of the next row in the block
@@ -30,6 +31,7 @@ type RowPass struct {
 type rowChunk struct {
 	term.Buffer
 	lane  Lane
+	group groupLane
 	block uint64
 	place int // place of the first row in the block
 	first int // number of the first row
@@ -39,6 +41,9 @@ type rowChunk struct {
 // NewRowPass returns a pass that adds rows of width values to p, for a model of dim weights.
 func NewRowPass(p *Part, h *parallel.Halt, width, dim int, form term.Form, workers int) *RowPass {
 	s := &RowPass{Halt: h, part: p, chunk: Chunk(max(width, dim)), bufs: make([]rowChunk, workers)}
+	if g := p.Groups; g != nil {
+		s.chunk = Chunk(g.each())
+	}
 	for i := range s.bufs {
 		s.bufs[i].Form = form
 		s.bufs[i].Reset(width)
@@ -102,6 +107,10 @@ func (s *RowPass) Flush() error {
 // do adds one chunk to the part.
 func (s *RowPass) do(b *rowChunk) {
 	x, t := b.Design(), b.Terms(s.Lik, b.first)
+	if s.part.Groups != nil {
+		b.err = s.doGroups(b, x, t)
+		return
+	}
 	if s.part.First != nil {
 		s.part.First.Add(b.block, uint64(b.place), x, t)
 	}
@@ -119,4 +128,25 @@ func (s *RowPass) do(b *rowChunk) {
 			return
 		}
 	}
+}
+
+// doGroups adds one chunk of rows of a mixed model to the part.
+func (s *RowPass) doGroups(b *rowChunk, x *design.Matrix, t *term.Terms) error {
+	w, p := &b.group, s.part
+	if err := w.split(p.Groups, x, t); err != nil {
+		return err
+	}
+	if f := p.First; f != nil {
+		f.Add(b.block, uint64(b.place), &w.x, t)
+		s.Rule(t)
+		f.Group.add(w, s.Halt, b.block, t, s.Near)
+		return nil
+	}
+	s.Rule(t)
+	for _, l := range p.Arrows {
+		if err := l.add(w, s.Halt, b.block, t); err != nil {
+			return err
+		}
+	}
+	return nil
 }

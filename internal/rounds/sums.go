@@ -73,8 +73,15 @@ var units = func() (u [2046/digitBits + 4]float64) {
 // Add adds x[i] to sum i. The numbers must be finite.
 func (s *Sums) Add(x []float64) {
 	s.added++
+	s.addAt(0, x)
+}
+
+// addAt adds x[i] to sum first + i. A call of Add must come with all calls of addAt that add to the
+// same sum once.
+func (s *Sums) addAt(first int, x []float64) {
 	const base = 1 << digitBits
-	for i, v := range x {
+	for k, v := range x {
+		i := first + k
 		if v == 0 {
 			continue
 		}
@@ -140,11 +147,14 @@ func (s *Sums) Full(o *Sums) bool {
 }
 
 // Value stores the sums in dst.
-func (s *Sums) Value(dst []float64) {
-	for i, top := range s.top {
-		dst[i] = 0
-		if top >= 0 {
-			dst[i] = value([places]int64(s.digits[places*i:places*i+places]), int(top))
+func (s *Sums) Value(dst []float64) { s.valueAt(0, dst[:len(s.top)]) }
+
+// valueAt stores the sums from the given one on in dst.
+func (s *Sums) valueAt(first int, dst []float64) {
+	for k, top := range s.top[first : first+len(dst)] {
+		dst[k] = 0
+		if i := first + k; top >= 0 {
+			dst[k] = value([places]int64(s.digits[places*i:places*i+places]), int(top))
 		}
 	}
 }

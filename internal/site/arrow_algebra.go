@@ -222,14 +222,36 @@ type FactorSpread struct {
 // several factors, it leaves out the correlations between their parameters.
 func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	a := s.mover
+	if !a.moved || !a.sigma.learns() {
+		return a.noSpread(), nil
+	}
+	t := s.sums()
+	return a.uncertainty(t, func() float64 {
+		if a.sigma.rate.x == nil {
+			return 1
+		}
+		to := &arrowState{by: gauss.Arrow{ArrowShape: a.shape, Sums: t.by.Sums}}
+		to.by.L = gauss.CloneLists(t.by.L)
+		a.maximize(to)
+		return a.sigma.rate.estimate(a, to.by.L)
+	})
+}
+
+// noSpread returns FactorSpreads of 0.
+func (a *arrow) noSpread() []FactorSpread {
 	all := make([]FactorSpread, len(a.fac))
 	for _, f := range a.fac {
 		all[f.number] = FactorSpread{LogSD: make([]float64, f.Q), Atanh: make([]float64, f.Q*f.Q)}
 	}
-	if !a.sigma.learns() || !a.moved {
+	return all
+}
+
+// uncertainty is Spread at the sums of t. The function rate returns 1 − ρ.
+func (a *arrow) uncertainty(t *arrowState, rate func() float64) ([]FactorSpread, error) {
+	all := a.noSpread()
+	if !a.sigma.learns() {
 		return all, nil
 	}
-	t := s.sums()
 	z := a.logZ(t, a.sigma.grad)
 	n := len(a.sigma.coords)
 	b := mat.NewSymDense(n, nil)
@@ -242,18 +264,11 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	} else if unit := a.sigma.units(a, t.by.L); a.hessian(t, unit, b) {
 		ones = unit
 	}
-	if err := s.Workers.Halt.Err(); err != nil || math.IsInf(z, -1) {
+	if err := a.crew.Halt.Err(); err != nil || math.IsInf(z, -1) {
 		return all, err
 	}
-	rate := 1.0
-	if a.sigma.rate.x != nil {
-		to := &arrowState{by: gauss.Arrow{ArrowShape: a.shape, Sums: t.by.Sums}}
-		to.by.L = gauss.CloneLists(t.by.L)
-		a.maximize(to)
-		rate = a.sigma.rate.estimate(a, to.by.L)
-	}
-	a.spreads(all, t.by.L, inverseOf(b, rate), ones)
-	return all, s.Workers.Halt.Err()
+	a.spreads(all, t.by.L, inverseOf(b, rate()), ones)
+	return all, a.crew.Halt.Err()
 }
 
 // inverseOf returns the inverse of the matrix b times rate. It leaves out directions without

@@ -1,0 +1,483 @@
+package pgsvi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/site"
+	"gonum.org/v1/gonum/mat"
+)
+
+// rows yields the rows of c with the given weights and offsets, which may be nil.
+func (c *mixedCase) rows(weights, offset []float64) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		i := -1
+		for row, err := range Rows(c.x, c.y) {
+			if i++; weights != nil {
+				row.Weight, row.Offset = weights[i], offset[i]
+			}
+			if !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+// free makes all covariances of c learned.
+func (c *mixedCase) free() *mixedCase {
+	for i := range c.groups {
+		r := &c.groups[i]
+		r.SD, r.Corr, r.Fixed = nil, nil, false
+	}
+	return c
+}
+
+// fix gives the group of c the covariance of s.
+func (c *mixedCase) fix(s GroupSummary) {
+	r := &c.groups[0]
+	q := r.effects()
+	r.Fixed, r.SD, r.Corr = true, make([]float64, q), mat.NewSymDense(q, nil)
+	at := 0
+	for i, e := range s.Effects {
+		r.SD[i] = e.SD
+		r.Corr.SetSym(i, i, 1)
+		for j := range i {
+			r.Corr.SetSym(i, j, s.Corr[at].Value)
+			at++
+		}
+	}
+}
+
+// TestGLMRowsGroups compares mixed models of rows that are not kept with mixed models in memory: at
+// the best Σ, and then at a given Σ.
+func TestGLMRowsGroups(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]mixedOptions{
+		"intercepts": {rows: 600, common: 2, levels: []int{60}, sd: [][]float64{{0.9}}},
+		"slopes": {rows: 900, common: 3, levels: []int{60}, sd: [][]float64{{0.7, 0.4}},
+			rho: -0.5},
+	} {
+		for _, lik := range mixedLikelihoods() {
+			for _, plain := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %T, %t", name, lik, plain), func(t *testing.T) {
+					c := newMixedCase(t, lik, o, 3).free()
+					p, want := fitBoth(t, c, lik, plain)
+					sameSigma(t, p.Groups()[0], want.Groups()[0])
+					c.fix(want.Groups()[0])
+					p, want = fitBoth(t, c, lik, plain)
+					samePosterior(t, c, p, want)
+				})
+			}
+		}
+	}
+}
+
+// sameSigma compares the covariance of the effects. The intervals need only be similar, because they
+// depend on the last two steps of a fit.
+func sameSigma(t *testing.T, p, want GroupSummary) {
+	t.Helper()
+	for i, e := range want.Effects {
+		own := p.Effects[i]
+		if wide := math.Log(own.Hi/own.Lo) / math.Log(e.Hi/e.Lo); !(math.Abs(e.SD-own.SD) <= 1e-5 &&
+			wide > 0.5 && wide < 2) {
+			t.Errorf("%v, in memory %v", own, e)
+		}
+	}
+	for i, r := range want.Corr {
+		own := p.Corr[i]
+		if !(math.Abs(r.Value-own.Value) <= 1e-5) || !(own.Lo < own.Value && own.Value < own.Hi) {
+			t.Errorf("%v, in memory %v", own, r)
+		}
+	}
+}
+
+// fitBoth fits c with and without keeping the rows, and compares the ELBO.
+func fitBoth(t *testing.T, c *mixedCase, lik Likelihood, plain bool) (own, memory *GLMPosterior) {
+	t.Helper()
+	var weights, offset []float64
+	if !plain {
+		for i := range c.y {
+			weights, offset = append(weights, float64(1+i%3)), append(offset, 0.1*float64(i%5))
+		}
+	}
+	opt := GLMOptions{Intercept: true, PriorSD: 2, Groups: c.groups}
+	_, cols := c.x.Dims()
+	p, res := fitRows(t, c.rows(weights, offset), cols, lik, &opt, &Solver{Goal: 1e-13})
+	opt.Weights, opt.Offset = weights, offset
+	g, err := NewGLM(c.x, c.y, lik, &opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, in, err := g.Fit(context.Background(), &Solver{Goal: 1e-13})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if testing.Verbose() {
+		t.Logf("%v passes, in memory %v; ELBO %.3f, off by %.1e", res.Passes, in.Passes, in.ELBO,
+			res.ELBO-in.ELBO)
+	}
+	if off := math.Abs(res.ELBO - in.ELBO); !(off <= 1e-8*max(math.Abs(in.ELBO), float64(len(c.y)))) ||
+		!(res.Gap <= 1e-7) {
+		t.Errorf("%v, in memory %v", res, in)
+	}
+	return p, want
+}
+
+// samePosterior compares moments of weights and predictions.
+func samePosterior(t *testing.T, c *mixedCase, p, want *GLMPosterior) {
+	t.Helper()
+	far := func(x, y []float64) (most float64) {
+		for i := range x {
+			most = max(most, math.Abs(x[i]-y[i]))
+		}
+		return most
+	}
+	if d, w := far(p.Mean(nil), want.Mean(nil)), far(p.SD(nil), want.SD(nil)); !(d <= 1e-6 &&
+		w <= 1e-6) {
+		t.Errorf("means differ by %.1e, standard deviations by %.1e", d, w)
+	}
+	if d := far(p.means, want.means); !(d <= 1e-12) {
+		t.Errorf("means of columns differ by %.1e", d)
+	}
+	m, v := p.At(c.x).Latent(nil, nil)
+	m0, v0 := want.At(c.x).Latent(nil, nil)
+	if d, w := far(m, m0), far(v, v0); !(d <= 5e-6 && w <= 5e-6) {
+		t.Errorf("predictions differ by %.1e, variances by %.1e", d, w)
+	}
+}
+
+// bitsCase returns rows of many blocks with (1 + x | g), and their options.
+func bitsCase(t *testing.T) (*mixedCase, *GLMOptions) {
+	c := newMixedCase(t, BernoulliLogit{}, mixedOptions{rows: 20000, common: 2, levels: []int{900},
+		sd: [][]float64{{0.7, 0.4}}, rho: 0.3}, 8).free()
+	return c, &GLMOptions{Intercept: true, Autoscale: true, Groups: c.groups}
+}
+
+// TestGLMRowsGroupsBits checks that the posterior has the same bits for any number of workers, after
+// a run is saved and resumed, after it is canceled, and for rounds on several shards.
+func TestGLMRowsGroupsBits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c, opt := bitsCase(t)
+	_, cols := c.x.Dims()
+	p, res := fitRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, opt, &Solver{Workers: 1})
+	want := savedBytes(t, p)
+	if p, _ := fitRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, opt,
+		&Solver{Workers: 7}); !bytes.Equal(want, savedBytes(t, p)) {
+		t.Error("other bits with 7 workers")
+	}
+	g, err := NewGLMRows(ctx, c.rows(nil, nil), cols, BernoulliLogit{}, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []int{1, 2} {
+		_, res, err := g.Fit(ctx, &Solver{MaxIter: k})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := res.Save(&b); err != nil {
+			t.Fatal(err)
+		}
+		s := &Solver{}
+		if res, err = s.LoadResult(ctx, &b, g); err == nil {
+			_, err = s.Resume(ctx, res)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err = g.Posterior(res.Stepper); err != nil || !bytes.Equal(want, savedBytes(t, p)) {
+			t.Errorf("other bits when resumed after step %d (%v)", k, err)
+		}
+	}
+	why := errors.New("enough")
+	for _, at := range []int{25000, 40001} { // in the middle and at the end of a pass
+		ctx, cancel := context.WithCancelCause(ctx)
+		seen := 0
+		g.rows.all = func(yield func(Row, error) bool) {
+			for row := range c.rows(nil, nil) {
+				if seen++; seen == at {
+					cancel(why)
+				}
+				if !yield(row, nil) {
+					return
+				}
+			}
+		}
+		_, res, err := g.Fit(ctx, nil)
+		if !errors.Is(err, why) || res.Status != Canceled {
+			t.Fatalf("%v, %v", err, res)
+		}
+		if _, err := (&Solver{}).Resume(context.Background(), res); err != nil {
+			t.Fatal(err)
+		}
+		if p, err = g.Posterior(res.Stepper); err != nil || !bytes.Equal(want, savedBytes(t, p)) {
+			t.Errorf("other bits after a run was canceled (%v)", err)
+		}
+	}
+	blocks := blocksOf(t, c.rows(nil, nil), rowsBlock)
+	for _, shards := range []int{1, 3} {
+		post, it := fitGroupRounds(t, blocks, cols, shards, opt, res.K)
+		if !bytes.Equal(post, want) || it.ELBO != res.ELBO || it.Gap != res.Gap {
+			t.Errorf("other bits on %d shards: %v, and %v in one process", shards, it, res)
+		}
+	}
+}
+
+// fitGroupRounds fits by rounds that travel as bytes, as fitRounds does.
+func fitGroupRounds(t *testing.T, blocks [][]Row, cols, shards int, opt *GLMOptions, times int) (
+	post []byte, it Iteration) {
+	t.Helper()
+	r, err := NewGLMRounds(cols, BernoulliLogit{}, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(uint64(shards), 9))
+	for range times + 1 {
+		if it, err = r.Step(roundOf(t, r, blocks, shards, rng)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := r.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = &Rounds[Row, *GLMPosterior]{}
+		if err := r.UnmarshalBinary(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := r.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return savedBytes(t, p), it
+}
+
+// TestGLMRowsGroupsResults checks that the posterior offers what a posterior in memory offers.
+func TestGLMRowsGroupsResults(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := newMixedCase(t, Poisson{}, mixedOptions{rows: 700, common: 2, levels: []int{70},
+		sd: [][]float64{{0.7, 0.3}}, rho: 0.3}, 4).free()
+	opt := &GLMOptions{Intercept: true, Groups: c.groups}
+	_, cols := c.x.Dims()
+	g, err := NewGLMRows(ctx, c.rows(nil, nil), cols, Poisson{}, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := g.Fit(ctx, &Solver{Goal: 1e-9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := NewGLM(c.x, c.y, Poisson{}, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, err := memory.Fit(ctx, &Solver{Goal: 1e-9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights := func(p *GLMPosterior) string {
+		text, _, _ := strings.Cut(p.Summary().String(), "groups")
+		return text
+	}
+	if a, b := weights(p), weights(want); a != b ||
+		!strings.Contains(p.Summary().String(), "group1 (70)") {
+		t.Errorf("summary\n%s, in memory\n%s", a, b)
+	}
+	var b bytes.Buffer
+	if err := p.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	back, err := Load[*GLMPosterior](&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(back.Mean(nil), p.Mean(nil)) || !slices.Equal(back.SD(nil), p.SD(nil)) ||
+		back.Summary().String() != p.Summary().String() {
+		t.Error("a saved posterior differs")
+	}
+	next, err := p.Update(ctx, c.rows(nil, nil))
+	if err != nil || next.Len() != 2*len(c.y) {
+		t.Errorf("update: %v", err)
+	}
+	_, loo := g.LOO(ctx, p)
+	_, psis := g.PSIS(ctx, nil, p, 10)
+	_, certify := g.CertifyScale(ctx, 0.1, 1, 1)
+	_, objective := g.Objective()
+	_, check := g.PredictiveCheck(ctx, nil, p, 10)
+	for _, err := range []error{loo, psis, certify, objective, check} {
+		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "NewGLM ") {
+			t.Errorf("%v, want an error that names NewGLM", err)
+		}
+	}
+	if _, _, _, err := g.Learn(ctx, nil, nil); !errors.Is(err, ErrParam) ||
+		!strings.Contains(err.Error(), "NewGLM ") {
+		t.Errorf("learning: %v", err)
+	}
+}
+
+// TestGLMRowsGroupsEdges fits models at the edge: no variation between levels, one level, one row per
+// level, no row with a level, no common column, and a group between common columns.
+func TestGLMRowsGroupsEdges(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(7, 7))
+	for name, o := range map[string]struct {
+		rows, levels, common, first int
+		level                       func(i int) int
+		sd, goal                    float64
+	}{
+		"equal levels":     {2000, 200, 1, 1, func(i int) int { return i % 200 }, 0, 1e-8},
+		"one level":        {300, 1, 1, 1, func(int) int { return 0 }, 1, 1e-8},
+		"one row a level":  {300, 300, 1, 1, func(i int) int { return i }, 1, 0.01},
+		"no level":         {300, 5, 1, 1, func(int) int { return -1 }, 1, 1e-8},
+		"no common column": {300, 30, 0, 0, func(i int) int { return i % 29 }, 1, 1e-8},
+		"in the middle":    {600, 60, 3, 1, func(i int) int { return i % 59 }, 1, 1e-8},
+	} {
+		x, y := NewSparse(o.common+o.levels), []float64(nil)
+		effects := make([]float64, o.levels)
+		for g := range effects {
+			effects[g] = o.sd * rng.NormFloat64()
+		}
+		for i := range o.rows {
+			var ind []int
+			var val []float64
+			eta := 0.0
+			for j := range o.common {
+				if j < o.first {
+					ind, val = append(ind, j), append(val, rng.NormFloat64())
+				}
+			}
+			if g := o.level(i); g >= 0 {
+				ind, val = append(ind, o.first+g), append(val, 1)
+				eta += effects[g]
+			}
+			for j := o.first; j < o.common; j++ {
+				ind, val = append(ind, o.levels+j), append(val, rng.NormFloat64())
+			}
+			x.Append(ind, val)
+			y = append(y, plusMinus(rng.Float64() < 1/(1+math.Exp(-eta))))
+		}
+		opt := GLMOptions{Groups: []Group{{First: o.first, Levels: o.levels, NoPrior: true}}}
+		_, cols := x.Dims()
+		p, res := fitRows(t, Rows(x, y), cols, BernoulliLogit{}, &opt,
+			&Solver{Goal: o.goal})
+		g, err := NewGLM(x, y, BernoulliLogit{}, &opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, in, err := g.Fit(context.Background(), &Solver{Goal: 1e-8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := p.Groups()[0].Effects[0].SD, want.Groups()[0].Effects[0].SD
+		if off := math.Abs(res.ELBO - in.ELBO); !(off <= max(1e-5, 2*o.goal)) ||
+			!(math.Abs(a-b) <= max(1e-3, 20*o.goal)) ||
+			res.Status != Converged && res.Status != Stalled {
+			t.Errorf("%s: %v, sd %v; in memory %v, sd %v", name, res, a, in, b)
+		}
+	}
+}
+
+// TestGLMRowsGroupsErrors checks that each error names its row, group or option.
+func TestGLMRowsGroupsErrors(t *testing.T) {
+	t.Parallel()
+	rows := func(all ...Row) iter.Seq2[Row, error] {
+		return func(yield func(Row, error) bool) {
+			for _, r := range all {
+				if !yield(r, nil) {
+					return
+				}
+			}
+		}
+	}
+	good := rows(Row{Ind: []int{0, 1}, Val: []float64{1, 1}, Y: 1})
+	slope := []string{"(Intercept)", "x"}
+	prior, err := NewGaussian(make([]float64, 3), mat.NewSymDense(3, []float64{1, 0.1, 0, 0.1, 1, 0, 0,
+		0, 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := NewMeanField([]float64{0, 1, 0}, []float64{1, 1, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		rows iter.Seq2[Row, error]
+		cols int
+		opt  GLMOptions
+		want error
+		text string
+	}{
+		{rows(Row{Ind: []int{0, 1}, Val: []float64{1, 1}, Y: 1}, Row{Ind: []int{1, 2},
+			Val: []float64{1, 1}, Y: 1}), 3, GLMOptions{Groups: []Group{{Name: "shop", First: 1,
+			Levels: 2}}}, ErrParam, "row 1 has the levels 0 and 1 of group shop"},
+		{good, 5, GLMOptions{Groups: []Group{{Name: "a", First: 1, Levels: 2}, {Name: "b", First: 3,
+			Levels: 2}}}, ErrParam, "one group, but GLMOptions.Groups has 2 (a, b"},
+		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Learn: &LearnOptions{}}, ErrParam,
+			"leave GLMOptions.Learn nil"},
+		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Prior: prior}, ErrParam,
+			"diagonal prior"},
+		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Prior: far}, ErrParam,
+			"mean 1 in column 1 of group group1"},
+		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 3}}}, ErrParam, "3 levels"},
+		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, MaxMemory: 1000}, ErrMemory,
+			"fewer columns"},
+		{good, site.MostBorder + 3, GLMOptions{Groups: []Group{{First: 0, Levels: 2}}}, ErrMemory,
+			"columns outside the group group1"},
+		{rows(Row{Ind: []int{1, 2}, Val: []float64{1, 4}, Y: 1}, Row{Ind: []int{1, 2},
+			Val: []float64{1, 4}, Y: -1}, Row{Ind: []int{3, 4}, Val: []float64{1, 5}, Y: -1}), 5,
+			GLMOptions{Groups: []Group{{First: 1, Levels: 2, Effects: slope}}}, ErrParam,
+			"the effect x of group group1 does not vary within any level"},
+		{rows(Row{Ind: []int{1, 2}, Val: []float64{1, 4}, Y: 1}, Row{Ind: []int{3, 4},
+			Val: []float64{1, 5}, Y: -1}), 5,
+			GLMOptions{Groups: []Group{{First: 1, Levels: 2, Effects: slope}}}, ErrParam,
+			"as many levels as rows"},
+	} {
+		_, err := NewGLMRows(context.Background(), c.rows, c.cols, BernoulliLogit{}, &c.opt)
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !prefixedOnce(err) {
+			t.Errorf("%d: %v, want %q and %v", i, err, c.text, c.want)
+		}
+	}
+	for n := range 3 { // a damaged shard
+		r, err := NewGLMRounds(3, BernoulliLogit{}, &GLMOptions{Groups: []Group{{First: 1, Levels: 2}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := r.Shard().MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := new(Shard[Row]).UnmarshalBinary(b[:len(b)-1-9*n]); !errors.Is(err, ErrFile) {
+			t.Errorf("a shard that ends too early: %v", err)
+		}
+	}
+}
+
+// TestGLMRowsGroupsMemory checks that memory does not grow with the number of rows.
+func TestGLMRowsGroupsMemory(t *testing.T) {
+	fit := func(n int) uint64 {
+		c := newMixedCase(t, BernoulliLogit{}, mixedOptions{rows: n, common: 2, levels: []int{300},
+			sd: [][]float64{{0.7}}}, 8).free()
+		_, cols := c.x.Dims()
+		runtime.GC()
+		return allocated(func() {
+			fitRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, &GLMOptions{Groups: c.groups},
+				&Solver{MaxIter: 2, Workers: 2})
+		})
+	}
+	fit(100)
+	few, many := fit(20_000), fit(70_000)
+	if float64(many) > 1.2*float64(few)+1e6 {
+		t.Errorf("few rows take %d bytes in all, and many rows %d", few, many)
+	}
+}

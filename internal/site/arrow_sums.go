@@ -1,0 +1,149 @@
+package site
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// This file learns the covariance of the effects of levels from sums over rows that are not kept.
+// Package rounds adds up XᵀΓX and h = Xᵀb of one factor in a pass, and then finds the best L as a
+// profile does for rows in memory; see arrow_sigma.go.
+
+// ArrowSums finds the best L of one factor at given sums.
+type ArrowSums struct {
+	a *arrow
+	t arrowState
+}
+
+// NewArrowSums returns the ArrowSums of a prior with one block and the rule of its factor. The L of
+// the block is the start.
+func NewArrowSums(prior *gauss.Prior, rule Factor) *ArrowSums {
+	s := gauss.NewArrowShape(prior)
+	b := s.Blocks[0]
+	s.Pat = make([][]int32, b.Levels)
+	s.SetPtr()
+	a := &arrow{shape: s, x: design.Matrix{Rows: b.Levels, Cols: s.Common},
+		fac: []arrowFactor{{Block: b, rule: rule}}, solveWork: make([]float64, b.Levels*b.Q)}
+	a.begin = make([]int32, b.Levels+2)
+	for g := range b.Levels { // the sums stand for at least one row of each level
+		a.begin[g+1] = int32(g + 1)
+		if g%arrowChunk == 0 {
+			a.chunks = append(a.chunks, g)
+		}
+	}
+	a.begin[b.Levels+1] = int32(b.Levels)
+	a.chunks = append(a.chunks, b.Levels)
+	a.cur.by.L = [][]float64{b.L}
+	a.sigma.begin(a)
+	return &ArrowSums{a: a, t: arrowState{by: gauss.Arrow{ArrowShape: s}}}
+}
+
+// Use sets the crew.
+func (s *ArrowSums) Use(c term.Crew) { s.a.use(c) }
+
+// Learns reports whether L is learned.
+func (s *ArrowSums) Learns() bool { return s.a.sigma.learns() }
+
+// LogPrior returns log p(L), up to a constant.
+func (s *ArrowSums) LogPrior(l []float64) float64 { return s.a.sigma.logPrior([][]float64{l}, nil) }
+
+// set makes l and the sums the state.
+func (s *ArrowSums) set(l []float64, sums *gauss.Sums, hb, hg []float64) {
+	s.t.by.L = gauss.CloneLists([][]float64{l})
+	s.t.by.Sums = *sums
+	s.a.hb, s.a.hg = hb, hg
+}
+
+// release gives up the sums of the caller.
+func (s *ArrowSums) release() {
+	s.t.by.Sums = gauss.Sums{}
+	s.a.hb, s.a.hg = nil, nil
+}
+
+// LogZ returns log Z + log p(L). It returns −Inf if the precision is not positive definite.
+func (s *ArrowSums) LogZ(l []float64, sums *gauss.Sums, hb, hg []float64) float64 {
+	s.set(l, sums, hb, hg)
+	defer s.release()
+	return s.a.logZ(&s.t, nil)
+}
+
+// Maximize returns the best L and log Z + log p(L) there. The search starts at l, which is the result
+// if L is not learned.
+func (s *ArrowSums) Maximize(l []float64, sums *gauss.Sums, hb, hg []float64) ([]float64, float64) {
+	s.set(l, sums, hb, hg)
+	defer s.release()
+	if !s.Learns() {
+		return l, s.a.logZ(&s.t, nil)
+	}
+	z := s.polish(s.a.maximize(&s.t))
+	return s.t.by.L[0], z
+}
+
+// polish takes one more Newton step from the L at which maximize ended because little was left to
+// gain. A pass over the rows costs much more than the step, and without it the last passes would not
+// move L. The argument and the result are log Z + log p(L).
+func (s *ArrowSums) polish(z float64) float64 {
+	a, t := s.a, &s.t
+	old := gauss.CloneLists(t.by.L)
+	if math.IsInf(a.logZ(t, a.sigma.grad), -1) {
+		return z
+	}
+	step, gain := a.sigmaStep(t)
+	if !(gain < sigmaSmall) || step == nil {
+		return z
+	}
+	a.moveL(t.by.L, old, step, 1)
+	next := a.logZ(t, nil)
+	if !(next >= z-sigmaSmall) {
+		t.by.L = old
+		return z
+	}
+	a.sigma.positive(a, t.by.L)
+	return max(z, next)
+}
+
+// Spread returns the uncertainty of the covariance at L and the sums, whose curvature is multiplied
+// by rate; see ArrowAlgebra.Spread.
+func (s *ArrowSums) Spread(l []float64, sums *gauss.Sums, hb, hg []float64, rate float64) (
+	FactorSpread, error) {
+	s.set(l, sums, hb, hg)
+	defer s.release()
+	all, err := s.a.uncertainty(&s.t, func() float64 { return rate })
+	return all[0], err
+}
+
+// Length returns the largest change of an element of l, in units of the standard deviation of its
+// row.
+func (s *ArrowSums) Length(l, move []float64) (most float64) {
+	a, q := s.a, s.a.fac[0].Q
+	units := a.sigma.units(a, [][]float64{l})
+	for k, c := range a.sigma.coords {
+		most = max(most, math.Abs(move[c.row*q+c.col])/units[k])
+	}
+	return most
+}
+
+// Rate estimates 1 − ρ; see sigmaRate. A profile would move l by move, and it would have moved
+// lastL by lastMove. A nil lastL means 1.
+func (s *ArrowSums) Rate(l, move, lastL, lastMove []float64) float64 {
+	if lastL == nil {
+		return 1
+	}
+	a, q := s.a, s.a.fac[0].Q
+	units := a.sigma.units(a, [][]float64{l})
+	var dx, dr float64
+	for k, c := range a.sigma.coords {
+		i := c.row*q + c.col
+		dx += square((l[i] - lastL[i]) / units[k])
+		dr += square((move[i] - lastMove[i]) / units[k])
+	}
+	if !(dx > 0) {
+		return 1
+	}
+	return max(leastRate, min(1, math.Sqrt(dr/dx)))
+}
+
+func square(x float64) float64 { return x * x }
