@@ -247,7 +247,7 @@ func (c *Arrow) Draw(dst []float64, rng *rand.Rand) error {
 	var l [MostEffects * MostEffects]float64
 	var z [MostEffects]float64
 	for g := range f.Levels {
-		rootOf(l[:q*q], c.R[g*q*q:(g+1)*q*q], q)
+		Root(l[:q*q], c.R[g*q*q:(g+1)*q*q], q)
 		for i := range q {
 			z[i] = rng.NormFloat64()
 		}
@@ -259,8 +259,8 @@ func (c *Arrow) Draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
-// rootOf stores the Cholesky factor of the q×q matrix a in l. The matrix may be singular.
-func rootOf(l, a []float64, q int) {
+// Root stores the Cholesky factor of the q×q matrix a in l. The matrix may be singular.
+func Root(l, a []float64, q int) {
 	clear(l)
 	for i := range q {
 		for j := range i + 1 {
