@@ -7,24 +7,25 @@ import (
 )
 
 // This file computes the covariance of a few weights, such as the weights of the rows that LOO
-// leaves out together.
+// leaves out together, and how well rows determine the effects of groups.
 
-// Joint returns the covariance of the weights at index under c, which has d weights.
-func Joint(c Cov, d int, index []int) []float64 {
+// Joint returns a function that returns the covariance of the weights at index under c. Several
+// workers may call it.
+func Joint(c Cov) func(index []int) []float64 {
 	if a, ok := c.(*Arrow); ok {
-		return a.joint(index)
+		return a.joint
 	}
-	n := len(index)
-	cov, x, y := make([]float64, n*n), make([]float64, d), make([]float64, d)
-	for i, j := range index {
-		x[j] = 1
-		c.Mul(y, x)
-		x[j] = 0
-		for k, l := range index {
-			cov[i*n+k] = y[l]
+	all := c.Sym()
+	return func(index []int) []float64 {
+		n := len(index)
+		cov := make([]float64, n*n)
+		for i, j := range index {
+			for k, l := range index {
+				cov[i*n+k] = all.At(j, l)
+			}
 		}
+		return cov
 	}
-	return cov
 }
 
 // joint is Joint without vectors of all weights.
@@ -67,4 +68,50 @@ func (c *Arrow) joint(index []int) []float64 {
 		}
 	}
 	return cov
+}
+
+// Determined returns, for each effect of block k of p, how many of its levels the rows determine
+// rather than the prior: Σ_g diag(Σ⁺Σ − Σ⁺V_g), where V_g is the posterior covariance of the effects
+// of level g (MacKay 1992). Their sum is the effective degrees of freedom of the block.
+func (p *Prior) Determined(k int, c Cov) []float64 {
+	b := &p.blocks[k]
+	q, index := b.Q, make([]int, b.Q)
+	sum, cov, joint := make([]float64, q), b.Covariance(), Joint(c)
+	for g := range b.Levels {
+		for j := range index {
+			index[j] = b.First + g*q + j
+		}
+		v := joint(index)
+		for j := range q {
+			for l := range q {
+				sum[j] += b.prec[j*q+l] * (cov[l*q+j] - v[l*q+j])
+			}
+		}
+	}
+	for j, x := range sum {
+		sum[j] = max(0, x)
+	}
+	return sum
+}
+
+// Filled returns the number of levels of b that have rows.
+func (c *Arrow) Filled(b Block) (n int) {
+	size, first := make([]float64, b.Levels), b.First
+	for i := range c.Sums.D {
+		if f := &c.Blocks[0]; f.First == first && c.Sums.D[i] != 0 {
+			size[i/(f.Q*f.Q)]++
+		}
+	}
+	m := len(c.Border)
+	for i, j := range c.Border {
+		if j >= first && j < b.End() && c.Sums.A[i*m+i] != 0 {
+			size[(j-first)/b.Q]++
+		}
+	}
+	for _, x := range size {
+		if x > 0 {
+			n++
+		}
+	}
+	return n
 }

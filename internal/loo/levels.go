@@ -90,10 +90,10 @@ func LevelRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gau
 		nodes = planeNodes
 	}
 	fine, coarse := newLevelRule(k, nodes), newLevelRule(k, nodes/2)
-	r := newResult(len(levels), 0)
+	r, joint := newResult(len(levels), 0), gauss.Joint(cov)
 	err := parallel.Each(ctx, len(levels), workers, func(_, i int) error {
 		c := &levelCavity{l: l, s: &s, rows: levels[i]}
-		c.factor(cov)
+		c.factor(joint)
 		if !c.turn() {
 			return fmt.Errorf("%s: eigenvalues of the precision: %w", name(i), sentinel.ErrNotFinite)
 		}
@@ -151,7 +151,7 @@ type levelCavity struct {
 }
 
 // factor sets F from the covariance of the weights that the rows have.
-func (c *levelCavity) factor(cov gauss.Cov) {
+func (c *levelCavity) factor(joint func(index []int) []float64) {
 	n := len(c.rows)
 	var weights []int
 	for _, i := range c.rows {
@@ -184,7 +184,7 @@ func (c *levelCavity) factor(cov gauss.Cov) {
 		}
 	}
 	root := make([]float64, d*d)
-	gauss.Root(root, gauss.Joint(cov, c.l.X.Cols, weights), d)
+	gauss.Root(root, joint(weights), d)
 	c.f, c.rank = make([]float64, n*d), d
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(x, n, d), dense.General(root, d, d), 0,
 		dense.General(c.f, n, d))
