@@ -21,6 +21,8 @@ import (
 type GroupSummary struct {
 	Name   string
 	Levels int
+	// Known is the number of levels with rows. Other levels are new.
+	Known int
 	// Effects has one element per effect of a level.
 	Effects []GroupEffect
 	// Corr has one element per pair of effects: 1 and 0, 2 and 0, 2 and 1, and so on.
@@ -40,6 +42,9 @@ type GroupSummary struct {
 type GroupEffect struct {
 	Name       string
 	SD, Lo, Hi float64
+	// EDF is the effective degrees of freedom: how many of the effects of the levels the rows
+	// determine rather than Σ (MacKay 1992). It is from 0 to the number of levels.
+	EDF float64
 }
 
 // GroupCorr is the correlation of two effects between levels, with a 95% interval; see GroupEffect.
@@ -70,14 +75,20 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		r := &p.groups[i]
 		q := r.effects()
 		s := &all[i]
-		s.Name, s.Levels = r.Name, r.Levels
+		s.Name, s.Levels, s.Known = r.Name, r.Levels, r.Levels
 		s.Mean = mat.NewDense(r.Levels, q, slices.Clone(p.mean[r.First:r.end()]))
 		s.SD = mat.NewDense(r.Levels, q, nil)
 		for j, v := range variance[r.First:r.end()] {
 			s.SD.Set(j/q, j%q, math.Sqrt(v))
 		}
-		block := p.blockOf(r)
-		cov := block.Covariance()
+		k, block := p.blockOf(r)
+		cov, edf := block.Covariance(), make([]float64, q)
+		if k >= 0 {
+			edf = p.prior.Determined(k, p.cov)
+		}
+		if a, ok := p.cov.(*gauss.Arrow); ok {
+			s.Known = a.Filled(block)
+		}
 		for j, m := range r.moment {
 			variances[i] += cov[j] * m
 		}
@@ -86,7 +97,7 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		for j := range q {
 			own := math.Sqrt(cov[j*q+j])
 			lo, hi := r.interval(own, j)
-			s.Effects = append(s.Effects, GroupEffect{names[j], own, lo, hi})
+			s.Effects = append(s.Effects, GroupEffect{names[j], own, lo, hi, edf[j]})
 			for k := range j {
 				c := GroupCorr{A: names[j], B: names[k]}
 				c.Value = cov[j*q+k] / (own * math.Sqrt(cov[k*q+k]))
@@ -101,15 +112,15 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 	return all
 }
 
-// blockOf returns the prior of the effects of r.
-func (p *GLMPosterior) blockOf(r *groupInfo) gauss.Block {
-	for _, b := range p.prior.Blocks() {
+// blockOf returns the prior of the effects of r and its number, or −1 if the prior has no such block.
+func (p *GLMPosterior) blockOf(r *groupInfo) (int, gauss.Block) {
+	for k, b := range p.prior.Blocks() {
 		if b.First == r.First {
-			return b
+			return k, b
 		}
 	}
 	q := r.effects()
-	return gauss.Block{First: r.First, Levels: r.Levels, Q: q, L: make([]float64, q*q)}
+	return -1, gauss.Block{First: r.First, Levels: r.Levels, Q: q, L: make([]float64, q*q)}
 }
 
 // normal95 is the quantile of a standard normal at 97.5%.
@@ -356,18 +367,19 @@ func (s *savedArrow) load(prior *gauss.Prior) (gauss.Cov, error) {
 
 // groupTable returns the lines of the table of groups.
 func groupTable(groups []GroupSummary) string {
-	lines := [][]string{{"groups", "effect", "sd", "2.5%", "97.5%", "share", "corr", ""}}
+	lines := [][]string{{"groups", "effect", "sd", "2.5%", "97.5%", "edf", "share", "corr", ""}}
 	edge := false
 	for _, g := range groups {
 		at := 0
 		for j, e := range g.Effects {
 			line := []string{"", e.Name}
 			if j == 0 {
-				line[0] = fmt.Sprintf("%s (%d)", g.Name, g.Levels)
+				line[0] = fmt.Sprintf("%s (%d)", g.Name, g.Known)
 			}
 			for _, v := range []float64{e.SD, e.Lo, e.Hi} {
 				line = append(line, number3(v))
 			}
+			line = append(line, fmt.Sprintf("%.1f", e.EDF))
 			share := ""
 			if j == 0 && !math.IsNaN(g.Share) {
 				share = fmt.Sprintf("%.1f%%", 100*g.Share)

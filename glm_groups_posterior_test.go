@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -183,7 +184,7 @@ func TestGroupsSummary(t *testing.T) {
 	}
 	text := s.String()
 	t.Log("\n" + text)
-	for _, want := range []string{"patient (401)", "group2 (31)", "share", "corr"} {
+	for _, want := range []string{"patient (400)", "group2 (30)", "share", "corr"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the summary has no %q:\n%s", want, text)
 		}
@@ -379,5 +380,46 @@ func TestGroupsSingular(t *testing.T) {
 	}
 	if text := p.Summary().String(); !strings.Contains(text, "edge") {
 		t.Errorf("the summary does not mention the edge:\n%s", text)
+	}
+}
+
+// TestGroupsDetermined compares the effective degrees of freedom with the trace of VXᵀΓX over the
+// effects, and checks that levels without rows are not known.
+func TestGroupsDetermined(t *testing.T) {
+	lik := GaussianNoise{Var: 0.5}
+	c := newMixedCase(t, lik, mixedOptions{rows: 200, common: 2, levels: []int{12, 5},
+		sd: [][]float64{{0.7, 0.4}, {0.5}}, rho: -0.3}, 4)
+	_, _, q, p := fittedGroups(t, c, lik)
+	n, d := c.x.Dims()
+	d++
+	square := mat.NewDense(d, d, nil)
+	for i := range n {
+		ind, val := c.x.Row(i)
+		ind, val = append(slices.Clone(ind), int32(d-1)), append(slices.Clone(val), 1)
+		for a, j := range ind {
+			for b, k := range ind {
+				square.Set(int(j), int(k), square.At(int(j), int(k))+val[a]*val[b]/lik.Var)
+			}
+		}
+	}
+	var hat mat.Dense
+	hat.Mul(p.Cov(), square)
+	for i, g := range q.Groups() {
+		r, want, got := c.groups[i], 0.0, 0.0
+		for j := r.First; j < r.end(); j++ {
+			want += hat.At(j, j)
+		}
+		for _, e := range g.Effects {
+			got += e.EDF
+		}
+		if !(math.Abs(got-want) < 1e-8) {
+			t.Errorf("%s has %v degrees of freedom, want %v", g.Name, got, want)
+		}
+		if g.Known != r.Levels-1 || g.Levels != r.Levels {
+			t.Errorf("%s has %d levels, %d of them known", g.Name, g.Levels, g.Known)
+		}
+	}
+	if text := q.Summary().String(); !strings.Contains(text, "group1 (11)") {
+		t.Errorf("not 11 levels in\n%s", text)
 	}
 }

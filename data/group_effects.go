@@ -11,11 +11,16 @@ import (
 // GroupEffects holds the effects of the levels of a grouping factor in units of the table, like
 // ranef and VarCorr of lme4, but without new levels. Mean and SD include the uncertainty of the
 // coefficients, which ranef leaves out. Share is NaN if the fit does not use GLMOptions.Groups.
-// The interval of a correlation is NaN if the fit centers the column of a slope. See plot.Groups.
+// Print it to see a league table.
 type GroupEffects struct {
 	pgsvi.GroupSummary
 	// LevelNames holds the names of the levels, in the order of the rows of Mean and SD.
 	LevelNames []string
+	// Rank holds the posterior means of the ranks of the levels, for each effect, Levels×Q. Rank 1
+	// is the largest effect. RankLo and RankHi are the ends of the 95% intervals of the ranks
+	// (Goldstein and Spiegelhalter 1996). They are estimates from up to 4,000 draws of all effects,
+	// and at least 400 if there are many levels.
+	Rank, RankLo, RankHi *mat.Dense
 }
 
 // GroupEffects returns the effects of each group of the formula, in the order of its terms. It
@@ -48,24 +53,18 @@ func (m *Model) GroupEffects(post *pgsvi.GLMPosterior) ([]GroupEffects, error) {
 			continue
 		}
 		e := GroupEffects{LevelNames: t.Levels}
-		e.Name, e.Levels, e.Share = t.by(), len(t.Levels), math.NaN()
+		e.Name, e.Levels, e.Known, e.Share = t.by(), len(t.Levels), len(t.Levels), math.NaN()
 		units := t.units()
-		own, known := fitted[t.at]
-		if known {
+		if own, known := fitted[t.at]; known {
 			e.Share = own.Share
 		}
-		at := 0
-		for j, name := range t.effects() {
+		for _, name := range t.effects() {
 			c := byParam["sd["+t.effectBlock(name)+"]"]
-			e.Effects = append(e.Effects, pgsvi.GroupEffect{Name: name, SD: c.SD, Lo: c.Lo, Hi: c.Hi})
+			e.Effects = append(e.Effects, pgsvi.GroupEffect{Name: name, SD: c.SD, Lo: c.Lo, Hi: c.Hi,
+				EDF: c.EDF})
 			for k, r := range c.Corr {
-				corr := pgsvi.GroupCorr{A: name, B: t.effects()[k], Value: r, Lo: math.NaN(),
-					Hi: math.NaN()}
-				if known && single(units[j]) && single(units[k]) {
-					corr.Lo, corr.Hi = own.Corr[at].Lo, own.Corr[at].Hi
-				}
-				e.Corr = append(e.Corr, corr)
-				at++
+				e.Corr = append(e.Corr, pgsvi.GroupCorr{A: name, B: t.effects()[k], Value: r,
+					Lo: c.CorrLo[k], Hi: c.CorrHi[k]})
 			}
 		}
 		if err := t.effectsOf(&e, units, post); err != nil {
@@ -73,7 +72,10 @@ func (m *Model) GroupEffects(post *pgsvi.GLMPosterior) ([]GroupEffects, error) {
 		}
 		all = append(all, e)
 	}
-	return all, nil
+	if all == nil {
+		return nil, nil
+	}
+	return all, m.setRanks(all, post)
 }
 
 // single reports whether only one element of row differs from 0.

@@ -611,12 +611,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		return nil, nil, fmt.Errorf("pgsvi: %s: Softmax does not support correlated effects; "+
 			"write || for independent effects: %w", correlated, pgsvi.ErrParam)
 	}
-	if m.eliminates() && (correlated != "" || o.Covariance == pgsvi.AutoCovariance) {
+	if m.eliminates() {
 		if o.Groups == nil {
 			o.Groups = m.design.options(learn.NoPrior)
-		}
-		if len(blocks) == 0 { // all columns belong to groups
-			learn.Fixed = append(slices.Clone(learn.Fixed), sdName(0, 1))
 		}
 	} else if o.Covariance == pgsvi.AutoCovariance {
 		o.Covariance = m.covariance()
@@ -673,12 +670,11 @@ func (m *Model) covariance() pgsvi.Covariance {
 }
 
 // eliminates reports whether fits use GLMOptions.Groups, which eliminates the levels of the largest
-// group. They do so if effects are correlated. They also do so if there are too many weights for a
-// full covariance, but few enough besides the largest group. A diagonal covariance would understate
-// the uncertainty of the coefficients, which move together with the means of the levels.
+// group. Classes do not, and neither do independent effects if too many weights remain besides the
+// largest group.
 func (m *Model) eliminates() bool {
-	if m.design.correlated() != "" {
-		return true
+	if m.classes() {
+		return false
 	}
 	largest := 0
 	for _, t := range m.design.Terms {
@@ -686,8 +682,8 @@ func (m *Model) eliminates() bool {
 			largest = max(largest, t.n)
 		}
 	}
-	return largest > 0 && m.covariance() == pgsvi.DiagonalCovariance &&
-		len(m.Names)+1-largest <= site.MostBorder
+	return largest > 0 &&
+		(m.design.correlated() != "" || len(m.Names)+1-largest <= site.MostBorder)
 }
 
 // sdName returns the name of the prior standard deviation of a block in package pgsvi.
@@ -699,26 +695,30 @@ func sdName(block, blocks int) string {
 }
 
 // blocks returns the names of the blocks of features, with the block of the effects first, and the
-// block of each feature. If fits use GLMOptions.Groups, groups are no blocks and the blocks of their
-// features have no meaning.
+// block of each feature. If fits use GLMOptions.Groups, groups are no blocks, and their features have
+// the block 0.
 func (m *Model) blocks() (names []string, index []int) {
 	all := m.design.blocks
+	grouped := make([]bool, len(all))
 	if m.eliminates() {
-		all = slices.Clone(all)
 		for _, t := range m.design.Terms {
 			for j := t.at; t.Kind == groupTerm && j < t.at+t.n; j++ {
-				all[j] = ""
+				grouped[j] = true
 			}
 		}
 	}
-	if slices.Contains(all, "") {
-		names = append(names, "")
+	for j, b := range all {
+		if b == "" && !grouped[j] {
+			names = []string{""}
+		}
 	}
-	for _, b := range all {
-		i := slices.Index(names, b)
-		if i < 0 {
-			i = len(names)
-			names = append(names, b)
+	for j, b := range all {
+		i := 0
+		if !grouped[j] {
+			if i = slices.Index(names, b); i < 0 {
+				i = len(names)
+				names = append(names, b)
+			}
 		}
 		index = append(index, i)
 	}

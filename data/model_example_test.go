@@ -49,8 +49,8 @@ func ExampleTable_Model() {
 		}
 	}
 	// Output:
-	// yes 0.70 (0.48 to 0.88)
-	// yes 0.40 (0.05 to 0.85)  "plan"="silver" is new
+	// yes 0.73 (0.52 to 0.89)
+	// yes 0.41 (0.02 to 0.95)  "plan"="silver" is new
 	// pgsvi: column "plan": the value is missing, but no value was missing in training; use one of "basic", "gold"
 }
 
@@ -90,10 +90,10 @@ func ExampleModel_Summary() {
 	fmt.Printf("%s: %d groups, sd %.1f\n", s.Groups[0].Name, s.Groups[0].Levels, s.Groups[0].SD)
 	fmt.Printf("residual: sd %.1f\n", s.Residual.SD)
 	// Output:
-	// (Intercept)  24.95 (21.86 to 28.03)
+	// (Intercept)  24.93 (21.32 to 28.55)
 	// age           0.50 ( 0.48 to  0.52)
-	// plan=gold    10.00 ( 9.22 to 10.77)
-	// (1 | shop): 6 groups, sd 3.4
+	// plan=gold    10.01 ( 9.23 to 10.79)
+	// (1 | shop): 6 groups, sd 2.7
 	// residual: sd 1.5
 }
 

@@ -60,17 +60,19 @@ type Component struct {
 	// the standard deviation of a slope is per unit of its column, and an intercept is the effect
 	// where the columns of the slopes are 0.
 	SD, Lo, Hi float64
-	// Corr holds the correlations of an effect of a group with the effects before it. It is nil if
-	// the effects are independent.
-	Corr []float64
+	// Corr holds the correlations of an effect of a group with the effects before it, and CorrLo and
+	// CorrHi the ends of their 95% intervals, which are NaN if unknown. They are nil if the effects
+	// are independent.
+	Corr, CorrLo, CorrHi []float64
 	// Levels is the number of groups, or 0 for a curve.
 	Levels int
 	// Share is the share of all effects of the group in the variance of groups and residuals
 	// (intraclass correlation; see pgsvi.GroupSummary). Only the first effect of a group has it. It
-	// is 0 if it is not known, as in a model whose slopes are all independent.
+	// is 0 if it is not known.
 	Share float64
 	// EDF is the effective degrees of freedom, the number of weights that the rows determine rather
-	// than the prior (MacKay 1992). It is 0 for the residuals.
+	// than the prior (MacKay 1992). It is 0 for the residuals. If the effects of a group are
+	// correlated, the intercept counts at the means of the columns of the slopes.
 	EDF float64
 
 	slope bool // not an intercept
@@ -461,12 +463,17 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 		if e == 0 && own.Share > 0 {
 			c.Share = own.Share
 		}
+		if len(own.Effects) == t.q {
+			c.EDF = own.Effects[e].EDF
+		}
 		for k, before := range units[:e] {
 			if t.Independent {
 				break
 			}
 			sum, diff := sd(row, c.SD, before, all[k].SD), sd(row, c.SD, before, -all[k].SD)
-			c.Corr = append(c.Corr, max(-1, min((sum*sum-diff*diff)/4, 1)))
+			r := max(-1, min((sum*sum-diff*diff)/4, 1))
+			lo, hi := corrIntervalIn(row, before, own, r)
+			c.Corr, c.CorrLo, c.CorrHi = append(c.Corr, r), append(c.CorrLo, lo), append(c.CorrHi, hi)
 		}
 		all = append(all, c)
 	}
@@ -542,16 +549,69 @@ func spreadIn(a []float64, group *pgsvi.GroupSummary) float64 {
 		if slope[j] == 0 {
 			continue
 		}
-		spread := halfWidth(math.Log(e.Lo), math.Log(e.Hi))
-		if e.Lo == 0 { // GLMPosterior.Groups cut off e.SD ± 1.96 e.SD·spread
-			spread = (e.Hi/e.SD - 1) / normal975
-		}
+		spread := logSpread(e)
 		squares += slope[j] * slope[j] * spread * spread
 	}
 	if spread := math.Sqrt(squares) / (2 * varianceIn(a, group)); !math.IsInf(spread, 0) {
 		return spread
 	}
 	return math.NaN()
+}
+
+// corrIntervalIn returns the 95% interval of the correlation r of the combinations Σ_j a_j u_j and
+// Σ_j b_j u_j of the effects of a group. Both ends are NaN if the intervals of the group are unknown.
+// The delta method takes log s_j and atanh r_jk as independent, and atanh r as Gaussian.
+func corrIntervalIn(a, b []float64, group *pgsvi.GroupSummary, r float64) (lo, hi float64) {
+	if len(group.Effects) != len(a) || math.IsNaN(r) {
+		return math.NaN(), math.NaN()
+	}
+	g := *group
+	g.Effects, g.Corr = slices.Clone(group.Effects), slices.Clone(group.Corr)
+	at := func() float64 {
+		sum := make([]float64, len(a))
+		for j := range sum {
+			sum[j] = a[j] + b[j]
+		}
+		va, vb := varianceIn(a, &g), varianceIn(b, &g)
+		return math.Atanh((varianceIn(sum, &g) - va - vb) / (2 * math.Sqrt(va*vb)))
+	}
+	const step = 1e-3 // of a parameter, in units of its standard deviation
+	squares := 0.0
+	add := func(x *float64, lower, upper float64) {
+		old := *x
+		*x = upper
+		up := at()
+		*x = lower
+		d := (up - at()) / (2 * step)
+		squares += d * d
+		*x = old
+	}
+	for j := range g.Effects {
+		e := &g.Effects[j]
+		if s := step * logSpread(*e); s != 0 {
+			add(&e.SD, e.SD*math.Exp(-s), e.SD*math.Exp(s))
+		}
+	}
+	for k := range g.Corr {
+		if c := &g.Corr[k]; c.Lo < c.Hi {
+			z := math.Atanh(c.Value)
+			s := step * (math.Atanh(c.Hi) - math.Atanh(c.Lo)) / (2 * normal975)
+			add(&c.Value, math.Tanh(z-s), math.Tanh(z+s))
+		}
+	}
+	z, wide := math.Atanh(r), normal975*math.Sqrt(squares)
+	if lo, hi = math.Tanh(z-wide), math.Tanh(z+wide); math.IsNaN(lo) || math.IsNaN(hi) {
+		return -1, 1 // the data do not determine r
+	}
+	return lo, hi
+}
+
+// logSpread returns the standard deviation of the logarithm of the standard deviation of an effect.
+func logSpread(e pgsvi.GroupEffect) float64 {
+	if e.Lo == 0 { // GLMPosterior.Groups cut off e.SD ± 1.96 e.SD·spread
+		return (e.Hi/e.SD - 1) / normal975
+	}
+	return (math.Log(e.Hi) - math.Log(e.Lo)) / (2 * normal975)
 }
 
 // String returns a line about the model and the tables of coefficients, curves and variance
@@ -656,7 +716,7 @@ func (s *Summary) componentsText() string {
 				if k >= len(all[i].Corr) {
 					return ""
 				}
-				return fmt.Sprintf("%.3f", all[i].Corr[k])
+				return corrText(all[i].Corr[k], all[i].CorrLo[k], all[i].CorrHi[k])
 			}) {
 				break
 			}
@@ -678,6 +738,17 @@ func (s *Summary) componentsText() string {
 			"do not need it\n")
 	}
 	return b.String()
+}
+
+// corrText formats a correlation with its interval, if it is known.
+func corrText(r, lo, hi float64) string {
+	if math.IsNaN(r) {
+		return "-"
+	}
+	if math.IsNaN(lo) || lo == hi {
+		return fmt.Sprintf("%.2f", r)
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", r, lo, hi)
 }
 
 // atEdge reports whether c has a standard deviation near 0 relative to its interval, or a

@@ -229,6 +229,10 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		"prior `sd` of the effects (default: learned, or 1 without -learn)")
 	interceptSD := f.Float64("intercept-sd", 0,
 		"prior `sd` of the intercept (default 10, or 10 times the scale of a real y)")
+	effects := f.String("effects", "", "CSV `file` to write the effects and ranks of the levels of "+
+		"groups to;\n- prints them as tables")
+	looGroups := f.Bool("loo-groups", false, "predict the rows of each level of a group from the "+
+		"rows of the other levels")
 	out := f.String("o", "", "`file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
@@ -277,8 +281,39 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		line += checks
+		if *looGroups {
+			parts, err := cli.LOOGroups(c.ctx, c.stdout, glm, post)
+			if err != nil {
+				return err
+			}
+			line += parts
+		}
+		if err := c.effects(*effects, m, post); err != nil {
+			return err
+		}
 		return finish(c, m, held, post, *out, line, res, learned, start)
 	}
+}
+
+// effects writes the effects of the levels of groups to a CSV file, or prints them if path is "-". An
+// empty path does nothing.
+func (c *command) effects(path string, m *data.Model, post *pgsvi.GLMPosterior) error {
+	if path == "" {
+		return nil
+	}
+	all, err := m.GroupEffects(post)
+	switch {
+	case err != nil:
+		return err
+	case all == nil:
+		return fmt.Errorf("-effects needs a group in the formula, such as (1 | g): %w", cli.ErrUsage)
+	case path != "-":
+		return c.save(path, func(w io.Writer) error { return cli.WriteEffects(w, all) })
+	}
+	for _, e := range all {
+		fmt.Fprintf(c.stdout, "\n%v\n", e)
+	}
+	return nil
 }
 
 // report returns the first part of the line that ends a fit. gap_bound is +Inf if no bound is

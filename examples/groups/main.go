@@ -55,14 +55,7 @@ func main() {
 	groups, err := model.GroupEffects(post)
 	check(err)
 	for _, g := range groups {
-		fmt.Printf("effects of %s, with their standard deviations\n", g.Name)
-		for i, level := range g.LevelNames {
-			fmt.Printf("%-12s", level)
-			for j := range g.Effects {
-				fmt.Printf(" %9.3f ± %-7.3f", g.Mean.At(i, j), g.SD.At(i, j))
-			}
-			fmt.Println()
-		}
+		fmt.Println(g) // effects and ranks by level, the largest first
 	}
 
 	predictor, err := model.Predictor(post)

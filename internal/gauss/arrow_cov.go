@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -140,8 +141,22 @@ func (t *arrowRow) clear(c *Arrow) {
 	t.touched, t.own = t.touched[:0], 0
 }
 
-// newArrowRow returns a row of zeros.
-func newArrowRow(c *Arrow) *arrowRow { return &arrowRow{r: make([]float64, len(c.Border))} }
+// arrowRows holds rows of zeros for reuse, because a prediction needs one.
+var arrowRows = sync.Pool{New: func() any { return new(arrowRow) }}
+
+// newArrowRow returns a row of zeros. Its done method returns it for reuse.
+func newArrowRow(c *Arrow) *arrowRow {
+	t := arrowRows.Get().(*arrowRow)
+	t.r = dense.Resize(t.r, len(c.Border))
+	return t
+}
+
+// done clears t for reuse.
+func (t *arrowRow) done() {
+	clear(t.r)
+	t.touched = t.touched[:0]
+	arrowRows.Put(t)
+}
 
 // variance returns rᵀS⁻¹r + own.
 func (t *arrowRow) variance(c *Arrow) float64 {
@@ -165,6 +180,7 @@ func (t *arrowRow) variance(c *Arrow) float64 {
 func (c *Arrow) Variances(dst []float64, x *design.Matrix, index []int) {
 	c.Inverse()
 	t := newArrowRow(c)
+	defer t.done()
 	for a := range dst {
 		ind, val := x.Row(dense.Index(index, a))
 		t.set(c, ind, val)
@@ -177,6 +193,7 @@ func (c *Arrow) Diag(dst []float64) {
 	f := &c.Blocks[0]
 	c.BorderDiag(dst)
 	t, one := newArrowRow(c), []float64{1}
+	defer t.done()
 	ind := []int32{0}
 	for j := f.First; j < f.End(); j++ {
 		ind[0] = int32(j)
@@ -247,7 +264,7 @@ func (c *Arrow) Draw(dst []float64, rng *rand.Rand) error {
 	var l [MostEffects * MostEffects]float64
 	var z [MostEffects]float64
 	for g := range f.Levels {
-		rootOf(l[:q*q], c.R[g*q*q:(g+1)*q*q], q)
+		Root(l[:q*q], c.R[g*q*q:(g+1)*q*q], q)
 		for i := range q {
 			z[i] = rng.NormFloat64()
 		}
@@ -259,8 +276,8 @@ func (c *Arrow) Draw(dst []float64, rng *rand.Rand) error {
 	return nil
 }
 
-// rootOf stores the Cholesky factor of the q×q matrix a in l. The matrix may be singular.
-func rootOf(l, a []float64, q int) {
+// Root stores the Cholesky factor of the q×q matrix a in l. The matrix may be singular.
+func Root(l, a []float64, q int) {
 	clear(l)
 	for i := range q {
 		for j := range i + 1 {

@@ -8,6 +8,7 @@
 //	cavities.go     remove sites from a Gaussian, and let the other sites respond
 //	rows.go         cavities of linear models
 //	sites.go        cavities of GPs
+//	levels.go       all rows of a level of a grouping factor
 //	classes.go      cavities of softmax models; classes_gp.go for GPs
 //	draws.go        importance sampling; weights.go has samplers for linear models
 //	series.go       log p(y|w) of many rows as a polynomial of few weights
