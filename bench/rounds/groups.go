@@ -12,6 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/internal/cputime"
+	"github.com/pgsvi/pgsvi/internal/memory"
 )
 
 // groupSizes lists the numbers of rows and levels of the mixed models that NewGLMRows fits; see
@@ -82,7 +83,7 @@ func measureGroups(ctx context.Context, out string, quick bool, stderr io.Writer
 		number := func(x float64, digits int) string { return strconv.FormatFloat(x, 'f', digits, 64) }
 		r := []string{strconv.Itoa(n), strconv.Itoa(levels), number(res.Passes, 0),
 			strconv.FormatFloat(res.Gap, 'g', 2, 64), number(cputime.Seconds()-start, 1),
-			number(peakMB(), 0), number(g.Effects[0].SD, 4), number(g.Effects[1].SD, 4),
+			number(memory.Peak()/1e6, 0), number(g.Effects[0].SD, 4), number(g.Effects[1].SD, 4),
 			number(g.Corr[0].Value, 4)}
 		fmt.Fprintln(stderr, r)
 		records = append(records, r)
