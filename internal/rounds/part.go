@@ -389,7 +389,7 @@ func (p *Part) State(c *save.Coder) {
 			most,
 			words)
 	}
-	if grouped {
+	if p.Groups != nil { // nil after an error
 		p.Groups.state(c)
 	}
 	if c.Err() != nil {
