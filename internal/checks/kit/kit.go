@@ -770,3 +770,14 @@ func Resumed[R, P any](t *testing.T, fresh func() *pgsvi.Stream[R, P],
 	}
 	return say(b), say(a)
 }
+
+// StreamRows returns the model of the rows with inducing inputs z, which reads its rows in every
+// pass.
+func StreamRows(t testing.TB, x *mat.Dense, y []float64, k pgsvi.Kernel, lik pgsvi.Likelihood,
+	z mat.Matrix) *pgsvi.SparseGP {
+	t.Helper()
+	_, d := x.Dims()
+	g, err := pgsvi.NewSparseGPRows(context.Background(), pgsvi.Rows(x, y), d, k, lik,
+		&pgsvi.SparseGPOptions{Inducing: z})
+	return MustSparse(t, g, err)
+}
