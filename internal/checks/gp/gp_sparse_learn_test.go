@@ -84,7 +84,8 @@ func TestSparseTruth(t *testing.T) {
 		return
 	}
 	prior := &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {Mean: 0, SD: 1.5},
-		"SquaredExp.Length": {Mean: 0.5, SD: 0.7, Shared: 1}, "GaussianNoise.Var": {Mean: 0, SD: 3}}}
+		"SquaredExp.Length": {Mean: 0.5, SD: 0.7, Shared: 1}, "GaussianNoise.Var": {Mean: 0,
+			SD: 3}}}
 	k := SquaredExp{Lengths: make([]float64, 8)}
 	kept, err := NewSparseGP(x, y, k, GaussianNoise{}, opt)
 	kept = kit.MustSparse(t, kept, err)
@@ -146,7 +147,8 @@ func TestSparseLearnTooFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := strings.Join(l.Warnings, "; ")
-		if strings.Contains(said, "too few") != (c.remedy != "") || !strings.Contains(said, c.remedy) {
+		if strings.Contains(said, "too few") != (c.remedy != "") || !strings.Contains(said,
+			c.remedy) {
 			t.Errorf("%+v: warnings %q", c, said)
 		}
 		if p := l.Params[1]; !(p.Value > c.lengths[0] && p.Value < c.lengths[1]) {

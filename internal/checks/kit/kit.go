@@ -739,7 +739,8 @@ func RoundOf[R, P any](t testing.TB, r *pgsvi.Rounds[R, P], blocks [][]R, shards
 // Resumed adds the items to a stream that is saved, loaded and read at the given places on the way.
 // It returns the result of this stream, and the result of an uninterrupted stream.
 func Resumed[R, P any](t *testing.T, fresh func() *pgsvi.Stream[R, P],
-	load func(io.Reader) (*pgsvi.Stream[R, P], error), items []R, at []int, say func(P) string) (got,
+	load func(io.Reader) (*pgsvi.Stream[R, P], error), items []R, at []int,
+	say func(P) string) (got,
 	want string) {
 	t.Helper()
 	one, two := fresh(), fresh()

@@ -273,7 +273,8 @@ func TestSparseAppend(t *testing.T) {
 		t.Errorf("%v", mat.Formatted(&s))
 	}
 	wide := NewSparse(9)
-	if err := wide.Append([]int{1}, []float64{1}); err != nil || !mat.Equal(wide, mat.NewDense(1, 9, []float64{1: 1, 8: 0})) {
+	if err := wide.Append([]int{1}, []float64{1}); err != nil || !mat.Equal(wide, mat.NewDense(1,
+		9, []float64{1: 1, 8: 0})) {
 		t.Errorf("9 columns became %v, %v", mat.Formatted(wide), err)
 	}
 	err := s.Append([]int{math.MaxInt32 - 1}, []float64{1})
