@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/pgsvi/pgsvi"
-	"github.com/pgsvi/pgsvi/bench/paper"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
@@ -143,7 +143,7 @@ func BenchmarkPGSVI(b *testing.B) {
 	n := gp.Len()
 	var res *pgsvi.Result
 	for b.Loop() {
-		if _, res, err = gp.Fit(ctx, paper.PGSVI(n, 2, 5)); err != nil {
+		if _, res, err = gp.Fit(ctx, kit.PgSVI(n, 2, 5)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -92,7 +92,7 @@ func printFits(t *testing.T) {
 	}
 	few := toyGLM("", 900, 40, BernoulliLogit{}, 85, nil)
 	for _, ones := range []bool{false, true} {
-		rows := randomSparse(rand.New(rand.NewPCG(86, 7)), 900, 40, 0.3)
+		rows := testkit.RandomSparse(rand.New(rand.NewPCG(86, 7)), 900, 40, 0.3)
 		if ones {
 			rows.Apply(func(_, _ int,
 				v float64) float64 {

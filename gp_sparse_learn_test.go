@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -127,118 +125,11 @@ func TestSparseCarried(t *testing.T) {
 	}
 }
 
-// TestSparseLearnResume checks that a search in stages that is canceled, saved and loaded has the
-// same bits at its end as an uninterrupted search, for any number of workers.
-func TestSparseLearnResume(t *testing.T) {
-	t.Parallel()
-	n := shorter(6100, 300)
-	x, y := longRows(n)
-	ctx := context.Background()
-	opt := &LearnOptions{Restarts: 1, Tol: 0.01}
-	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{}, BernoulliLogit{},
-		&SparseGPOptions{Rank: 8})
-	g = mustSparse(t, g, err)
-	_, want, all, err := g.Learn(ctx, nil, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := learnerAs[*sparseGPLearner](g.Learner(opt))
-	if err != nil {
-		t.Fatal(err)
-	}
-	now, stop := context.WithCancel(ctx)
-	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
-		if it.K == 4 {
-			stop()
-		}
-	})}
-	if _, early, so, err := g.Learn(now, s, opt); !errors.Is(err, context.Canceled) ||
-		early == nil || so.Fit != nil {
-		t.Errorf("canceled after 4: %v, posterior %v, fit %v", err, early != nil, so.Fit)
-	}
-	if len(all.Starts) != 2 || all.Evaluations < 8 || all.Fit.Status != Converged ||
-		all.Fit.Scope != OverQ {
-		t.Fatalf("starts %v, %d evaluations, %v, %v", all.Starts, all.Evaluations, all.Fit.Status,
-			all.Fit.Scope)
-	}
-	for _, at := range []int{2, all.Search.K - 1} {
-		sub, cancel := context.WithCancel(ctx)
-		s := &Solver{Workers: 3, Recorder: RecorderFunc(func(it Iteration) {
-			if it.K == at {
-				cancel()
-			}
-		})}
-		res, err := s.Run(sub, l)
-		if !errors.Is(err, context.Canceled) || res.K != at {
-			t.Fatalf("canceled after %d: %v", at, err)
-		}
-		cancel()
-		var file bytes.Buffer
-		if err := res.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-		s = &Solver{}
-		if res, err = s.LoadResult(ctx, &file, l); err != nil {
-			t.Fatal(err)
-		}
-		if res, err = s.Resume(ctx, res); err != nil {
-			t.Fatal(err)
-		}
-		_, post, got, err := l.Learned(ctx, s, res)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.Objective != all.Objective || got.Evaluations != all.Evaluations ||
-			got.Passes != all.Passes || !slices.Equal(post.mean, want.mean) {
-			t.Errorf("resumed after %d: objective %v in %d evaluations, want %v in %d", at,
-				got.Objective, got.Evaluations, all.Objective, all.Evaluations)
-		}
-	}
-}
-
-// TestSparseLearnRows checks that the stages come near the objective of an exact search within a
-// few passes, if there are more rows than a sample holds.
-func TestSparseLearnRows(t *testing.T) {
-	t.Parallel()
-	long(t)
-	n := sparse.SampleRows + 10_000
-	x, y := longRows(n)
-	ctx := context.Background()
-	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{},
-		&SparseGPOptions{Rank: 15})
-	g = mustSparse(t, g, err)
-	_, post, learned, err := g.Learn(ctx, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("objective %.3f in %d evaluations, %.2f passes; %v", learned.Objective,
-		learned.Evaluations, learned.Passes, learned.Fit.Evaluation)
-	if learned.Passes > 15 || post.Len() != n || learned.Cholesky != 0 {
-		t.Errorf("%v passes", learned.Passes)
-	}
-	exact, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{},
-		&SparseGPOptions{Inducing: post.z.X})
-	exact = mustSparse(t, exact, err)
-	_, _, best, err := exact.Learn(ctx, nil, &LearnOptions{Tol: 0.01})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, p := range best.Params {
-		t.Logf("%s %v ± %v, exact %v", p.Name, learned.Params[i].Value, learned.Params[i].SD,
-			p.Value)
-	}
-	t.Logf("exact: objective %.3f in %d evaluations, %.2f passes", best.Objective, best.Evaluations,
-		best.Passes)
-	if d := learned.Objective - best.Objective; d > 5e-5*float64(n) {
-		t.Errorf("objective %v, %v nats above the best", learned.Objective, d)
-	}
-}
-
 // TestSparseLearnScaleSlope checks the derivative with respect to the scale against the ELBO, also
 // if K(Z, Z) is nearly singular.
 func TestSparseLearnScaleSlope(t *testing.T) {
 	t.Parallel()
-	x, y := wiggly(3000, 4, 1)
+	x, y := testkit.Wiggly(3000, 4, 1)
 	g, err := NewSparseGPRows(context.Background(), Rows(x, y), 4, SquaredExp{}, BernoulliLogit{},
 		&SparseGPOptions{Rank: 120})
 	g = mustSparse(t, g, err)
@@ -265,67 +156,6 @@ func TestSparseLearnScaleSlope(t *testing.T) {
 			t.Errorf("scale %v: derivative %v, by differences %v", scale, p.Grad[0], want)
 		}
 	}
-}
-
-// TestSparseLearnRank checks that the number of inducing inputs suits the learned kernel. It must
-// be much larger than for the kernel at the start, and many more inducing inputs must not improve
-// the objective by more than their tolerated cost.
-func TestSparseLearnRank(t *testing.T) {
-	t.Parallel()
-	n := shorter(8000, 3000)
-	x, y := wiggly(n, 2, 0.15)
-	ctx := context.Background()
-	learn := func(rank int) (*SparseGP, *Learned) {
-		g, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: rank})
-		g, _, l, err := mustSparse(t, g, err).Learn(ctx, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g, l
-	}
-	few, learned := learn(0)
-	most, best := learn(400)
-	t.Logf("%d inducing inputs: %v; %d: %v", few.Rank(), learned.Objective, most.Rank(),
-		best.Objective)
-	if few.Rank() > most.Rank()*3/4 {
-		t.Errorf("%d inducing inputs", few.Rank())
-	}
-	// plus the tolerance of the searches
-	const each = 1e-4 + rowTol
-	if d, may := learned.Objective-best.Objective, 1+3*each*float64(n); d > may {
-		t.Errorf("%d inducing inputs: objective %v nats above that of %d; %v allowed", few.Rank(),
-			d,
-			most.Rank(), may)
-	}
-}
-
-// wiggly returns n labels for rows of the unit cube, whose log odds are a sum of waves. It is
-// similar to a draw from a squared exponential with this length scale.
-func wiggly(n, d int, length float64) (*mat.Dense, []float64) {
-	const waves = 100
-	rng := rand.New(rand.NewPCG(7, 8))
-	freq, shift, size := mat.NewDense(waves, d, nil), make([]float64, waves), make([]float64, waves)
-	for k := range waves {
-		for j := range d {
-			freq.Set(k, j, rng.NormFloat64()/length)
-		}
-		shift[k] = 2 * math.Pi * rng.Float64()
-		size[k] = 3 * math.Sqrt(2.0/waves) * rng.NormFloat64()
-	}
-	x, y := mat.NewDense(n, d, nil), make([]float64, n)
-	for i := range n {
-		for j := range d {
-			x.Set(i, j, rng.Float64())
-		}
-		odds := 0.0
-		for k := range waves {
-			odds += size[k] * math.Cos(floats.Dot(freq.RawRowView(k), x.RawRowView(i))+shift[k])
-		}
-		if y[i] = -1; rng.Float64() < 1/(1+math.Exp(-odds)) {
-			y[i] = 1
-		}
-	}
-	return x, y
 }
 
 // TestSparseLearnAnything checks that learning returns an answer for any data: wide scales, equal
@@ -413,55 +243,6 @@ func TestSparseLearnAnything(t *testing.T) {
 	}
 }
 
-// TestSparseLearnErrors checks that errors name the problem and the remedy.
-func TestSparseLearnErrors(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	gp := toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 3)
-	g := streamed(t, gp, gp.x.Slice(0, 4, 0, 2))
-	_, _, _, err := g.Learn(ctx, nil, &LearnOptions{Fixed: []string{"SquaredExp.Width"}})
-	if !errors.Is(err, ErrParam) ||
-		!strings.Contains(err.Error(),
-			`"SquaredExp.Width", which is not a parameter; use one of SquaredExp.Scale, SquaredExp.Length`) {
-		t.Errorf("an unknown parameter: %v", err)
-	}
-	if _, _, _, err = g.Learn(ctx, &Solver{Divergence: ReverseKL()}, nil); !errors.Is(err,
-		ErrNoProx) {
-		t.Errorf("another divergence: %v", err)
-	}
-	l, err := learnerAs[*sparseGPLearner](g.Learner(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, _, err = l.Learned(ctx, nil, &Result{Stepper: badStepper{}}); !errors.Is(err,
-		ErrParam) {
-		t.Errorf("another run: %v", err)
-	}
-	_, _, fixed, err := g.Learn(ctx, nil, &LearnOptions{Fixed: []string{"SquaredExp.Length"}})
-	if err != nil || !fixed.Params[1].Fixed || fixed.Params[1].Value != 1 {
-		t.Errorf("%v: %v", err, fixed)
-	}
-	if testing.Short() {
-		return
-	}
-	x, y := longRows(sparse.SampleRows + 10)
-	left := 2 // number of times that the rows can still be read
-	rows := func(yield func(Row, error) bool) {
-		if left--; left >= 0 {
-			iter.Seq2[Row, error](Rows(x, y))(yield)
-		}
-	}
-	if g, err = NewSparseGPRows(ctx, rows, 1, SquaredExp{}, BernoulliLogit{},
-		&SparseGPOptions{Rank: 3}); err != nil {
-		t.Fatal(err)
-	}
-	left = 0
-	if _, _, _, err = g.Learn(ctx, nil, nil); !errors.Is(err, ErrShape) ||
-		!strings.Contains(err.Error(), "the iterator must yield the same rows every time") {
-		t.Errorf("rows that are read once: %v", err)
-	}
-}
-
 // moveCases returns kernels with and without derivatives in their inputs.
 func moveCases() map[string]Kernel {
 	return map[string]Kernel{
@@ -515,70 +296,6 @@ func TestMoveGradient(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestMoveInducing checks that moved inducing inputs never lower the ELBO, for any start: equal,
-// outside of the data, and more inputs than rows.
-func TestMoveInducing(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	elbo := func(g *SparseGP) float64 {
-		_, res, err := g.Fit(ctx, &Solver{Goal: 1e-6})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res.ELBO
-	}
-	for trial := range shorter(12, 3) {
-		lik := []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.1}}[trial%3]
-		gp := toyGP(t, shorter(150, 40), SquaredExp{Length: 0.7}, lik, uint64(trial+1))
-		z := mat.DenseCopyOf(gp.x.Slice(0, 6, 0, 2))
-		switch trial / 3 {
-		case 1:
-			z.SetRow(1, z.RawRowView(0))
-		case 2:
-			z.SetRow(2, []float64{40, -40})
-		case 3:
-			gp = toyGP(t, 4, SquaredExp{}, lik, 3)
-		}
-		kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, lik, &SparseGPOptions{Inducing: z})
-		kept = mustSparse(t, kept, err)
-		for _, g := range []*SparseGP{kept, streamed(t, gp, z)} {
-			moved, err := g.MoveInducing(ctx, shorter(20, 6))
-			if err != nil {
-				t.Fatal(err)
-			}
-			before, after := elbo(g), elbo(moved)
-			t.Logf("trial %d, %T: ELBO %.4f, moved %.4f", trial, lik, before, after)
-			if !(after > before-1e-5) || trial < 3 && !(after > before+0.3) {
-				t.Errorf("trial %d, %T: ELBO %v, moved %v", trial, lik, before, after)
-			}
-		}
-	}
-	if !testing.Short() { // more rows than a sample holds
-		x, y := longRows(sparse.SampleRows + 100)
-		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{Length: 0.4}, BernoulliLogit{},
-			&SparseGPOptions{Rank: 6})
-		g = mustSparse(t, g, err)
-		moved, err := g.MoveInducing(ctx, 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if before, after := elbo(g), elbo(moved); !(after > before+10) || moved.Len() != g.Len() ||
-			moved.Rank() != 6 {
-			t.Errorf("%d rows: ELBO %v, moved %v", g.Len(), before, after)
-		}
-	}
-	g := streamed(t, toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 3),
-		mat.NewDense(2, 2, []float64{0, 1, 1, 0}))
-	if _, err := g.MoveInducing(ctx, -1); !errors.Is(err, ErrParam) {
-		t.Error(err)
-	}
-	stop, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := g.MoveInducing(stop, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
 	}
 }
 
@@ -880,7 +597,7 @@ func TestDividedPosterior(t *testing.T) {
 func TestSparseLearnRaw(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	x, y := rawClassifier(60, 1e6)
+	x, y := testkit.RawClassifier(60, 1e6)
 	k := Sum{Linear{Scales: []float64{1e-6, 1, 1}}, Constant{}}
 	kept, err := NewSparseGP(x, y, k, BernoulliLogit{}, nil)
 	kept = mustSparse(t, kept, err)
@@ -950,7 +667,7 @@ func TestSparseLearnSampleGradient(t *testing.T) {
 func TestSparseLearnSampleObjective(t *testing.T) {
 	t.Parallel()
 	const n, part = 4000, 800
-	x, y := wiggly(n, 2, 0.4)
+	x, y := testkit.Wiggly(n, 2, 0.4)
 	g, err := NewSparseGPRows(t.Context(), Rows(x, y), 2, SquaredExp{}, BernoulliLogit{},
 		&SparseGPOptions{Inducing: x.Slice(0, 40, 0, 2)})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -32,61 +31,13 @@ func streamed(t testing.TB, gp *GP, z mat.Matrix) *SparseGP {
 	return g
 }
 
-// TestSparseRowsFit checks that a fit that reads its rows in every pass equals a fit with kept
-// features.
-func TestSparseRowsFit(t *testing.T) {
-	t.Parallel()
-	k := SquaredExp{Scale: 1.3, Length: 0.9}
-	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{},
-		GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}, Laplace{Scale: 0.3}} {
-		gp := toyGP(t, shorter(900, 120), Sum{k, White{Scale: 0.2}}, lik, 5)
-		z := gp.x.Slice(0, 14, 0, 2)
-		kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, lik, &SparseGPOptions{Inducing: z})
-		kept = mustSparse(t, kept, err)
-		want, wantRes := fitSparse(t, kept, nil)
-		g := streamed(t, gp, z)
-		if d := math.Abs(g.Residual() - kept.Residual()); !(d < 1e-6*kept.Residual()) {
-			t.Errorf("%T: residual %v, want %v", lik, g.Residual(), kept.Residual())
-		}
-		post, res, err := g.Fit(context.Background(), &Solver{Goal: 1e-6})
-		if err != nil || res.Status != Converged {
-			t.Fatalf("%T: %v, %v", lik, res.Status, err)
-		}
-		if d := wantRes.ELBO - res.ELBO; math.Abs(d) > 3e-5 {
-			t.Errorf("%T: ELBO %v, want %v: %g", lik, res.ELBO, wantRes.ELBO, d)
-		}
-		a, b := post.At(gp.x), want.At(gp.x)
-		ma, va := a.Latent(nil, nil)
-		mb, vb := b.Latent(nil, nil)
-		if d := floats.Distance(ma, mb, math.Inf(1)) + floats.Distance(va, vb,
-			math.Inf(1)); d > 1e-2 {
-			t.Errorf("%T: predictions differ by %g", lik, d)
-		}
-		if passes := float64(len(res.Trace) + 1); res.Passes != passes {
-			t.Errorf("%T: %v passes, with %d evaluations", lik, res.Passes, len(res.Trace))
-		}
-	}
-}
-
-// longRows returns more rows than a sample holds, with one column.
-func longRows(n int) (*mat.Dense, []float64) {
-	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
-	rng := testRand(3)
-	for i := range n {
-		v := 6 * rng.Float64()
-		x.Set(i, 0, v)
-		y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-2*math.Sin(2*v))))
-	}
-	return x, y
-}
-
 // TestSparseRowsBits checks that the same rows give the same bits on any number of workers, from
 // memory or not, and after a cancellation, save and resume. The proved gap must hold, and be near
 // the gap from the third pass on.
 func TestSparseRowsBits(t *testing.T) {
 	t.Parallel()
 	n := longer(sparse.SampleRows+1000, 400)
-	x, y := longRows(n)
+	x, y := testkit.LongRows(n)
 	ctx := context.Background()
 	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{Scale: 1.5, Length: 0.7},
 		BernoulliLogit{}, &SparseGPOptions{Rank: 7})
@@ -373,7 +324,7 @@ func TestSparseRowsProofFar(t *testing.T) {
 func TestSparseUpdate(t *testing.T) {
 	t.Parallel()
 	n := shorter(6000, 1500)
-	x, y := longRows(n)
+	x, y := testkit.LongRows(n)
 	ctx := context.Background()
 	k := Matern52{Scale: 1.5, Length: 0.7}
 	z := x.Slice(0, 12, 0, 1)
@@ -425,7 +376,7 @@ func TestSparseWithInducing(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	n := shorter(3000, 600)
-	x, y := longRows(n)
+	x, y := testkit.LongRows(n)
 	near, far := []int(nil), []int(nil)
 	for i := range n {
 		if x.At(i, 0) < 3 {
@@ -555,81 +506,4 @@ func TestSparseWithInducing(t *testing.T) {
 		}
 	}()
 	post.Part(2, x)
-}
-
-// TestSparseRowsErrors checks that errors about rows and options name the problem and the remedy.
-func TestSparseRowsErrors(t *testing.T) {
-	t.Parallel()
-	x, y := longRows(shorter(sparse.SampleRows+10, 20))
-	once := func(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {
-		read := false
-		return func(yield func(Row, error) bool) {
-			if !read {
-				read = true
-				rows(yield)
-			}
-		}
-	}
-	ctx, k := context.Background(), SquaredExp{}
-	set := func(rows iter.Seq2[Row, error], opt *SparseGPOptions) error {
-		_, err := NewSparseGPRows(ctx, rows, 1, k, BernoulliLogit{}, opt)
-		return err
-	}
-	small, few := x.Slice(0, 20, 0, 1), y[:20]
-	nan := mat.DenseCopyOf(small)
-	nan.Set(7, 0, math.NaN())
-	broken := errors.New("broken")
-	for _, c := range []struct {
-		err  error
-		is   error
-		want string
-	}{
-		{set(nil, nil), ErrEmpty, "rows is nil"},
-		{set(Rows(new(mat.Dense), nil), nil), ErrEmpty, "no rows"},
-		{set(Rows(nan, few), nil), ErrNotFinite, "row 7, column 0 is NaN"},
-		{set(Rows(small, make([]float64, 20)), nil), ErrLabel, "row 0: y = 0"},
-		{set(Rows(mat.NewDense(3, 2, nil), []float64{1, 1, 1}), nil), ErrShape,
-			"row 0 has 2 values, but the model has 1 columns"},
-		{set(func(yield func(Row, error) bool) { yield(Row{}, broken) }, nil), broken, ""},
-		{set(Rows(small, few), &SparseGPOptions{Rank: -1}), ErrParam, "Rank"},
-		{set(Rows(small, few), &SparseGPOptions{MaxMemory: 1000}), ErrMemory,
-			"use a smaller SparseGPOptions.Rank"},
-		{set(Rows(small, few), &SparseGPOptions{Inducing: mat.NewDense(2, 2, nil)}), ErrShape,
-			"Inducing has 2"},
-		{set(Rows(small, few), &SparseGPOptions{Inducing: nan}), ErrNotFinite, "Inducing"},
-	} {
-		if !errors.Is(c.err, c.is) || !strings.Contains(c.err.Error(), c.want) ||
-			c.is != broken && !strings.HasPrefix(c.err.Error(), "pgsvi: ") {
-			t.Errorf("%v, want %q and %v", c.err, c.want, c.is)
-		}
-	}
-	g, err := NewSparseGPRows(ctx, once(Rows(x, y)), 1, k, BernoulliLogit{},
-		&SparseGPOptions{Rank: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err = g.Fit(ctx, nil); !testing.Short() && !errors.Is(err, ErrShape) ||
-		err != nil && !strings.Contains(fmt.Sprint(err),
-			"the iterator must yield the same rows every time") {
-		t.Errorf("rows that are read once: %v", err)
-	}
-	g = streamed(t, toyGP(t, 20, k, Poisson{}, 1), mat.NewDense(2, 2, []float64{1, 1, 1, 1}))
-	if _, _, err = g.Fit(ctx, nil); err != nil {
-		t.Errorf("equal inducing inputs: %v", err)
-	}
-	if _, _, err = g.Fit(ctx, &Solver{StepSize: ConstantStep(0.1)}); !errors.Is(err, ErrParam) {
-		t.Errorf("given step sizes: %v", err)
-	}
-	if _, _, err = g.Fit(ctx, &Solver{Divergence: ReverseKL()}); !errors.Is(err, ErrNoProx) {
-		t.Errorf("another divergence: %v", err)
-	}
-	if _, err = g.Posterior(badStepper{}); !errors.Is(err, ErrParam) {
-		t.Errorf("another state: %v", err)
-	}
-	stop, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err = NewSparseGPRows(stop, Rows(small, few), 1, k, BernoulliLogit{},
-		nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
-	}
 }

@@ -20,13 +20,10 @@ var (
 	long          = testkit.Long
 	notShort      = testkit.NotShort
 	testRand      = testkit.Rand
-	mustPanic     = testkit.MustPanic
 	sharedData    = testkit.SharedData
 	open          = testkit.Open
 	plusMinus     = testkit.PlusMinus
-	maxRel        = testkit.MaxRel
 	prefixedOnce  = testkit.PrefixedOnce
-	readTruth     = testkit.ReadTruth
 	readTruthJSON = testkit.ReadTruthJSON
 	normalMatrix  = testkit.NormalMatrix
 	number        = testkit.Number
@@ -192,4 +189,13 @@ func testFacts(l Likelihood) Facts {
 		return f.Facts()
 	}
 	return Facts{}
+}
+
+func mustGLM(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt GLMOptions) *GLM {
+	t.Helper()
+	g, err := NewGLM(x, y, lik, &opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

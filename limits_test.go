@@ -28,22 +28,6 @@ func (cancelData) table(n, d int) (*mat.Dense, []float64) {
 	return x, y
 }
 
-func (t cancelData) sparse(n, d, nnz int) (*Sparse, []float64) {
-	rng := testRand(65)
-	x, y := NewSparse(d), make([]float64, n)
-	ind, val := make([]int, nnz), make([]float64, nnz)
-	for i := range n {
-		for k := range ind {
-			ind[k], val[k] = k*(d/nnz)+rng.IntN(d/nnz), 1
-		}
-		if err := x.Append(ind, val); err != nil {
-			t.Fatal(err)
-		}
-		y[i] = plusMinus(ind[0]%2 == 0)
-	}
-	return x, y
-}
-
 func (cancelData) corpus(docs, terms int) *Corpus {
 	rng := testRand(66)
 	c := &Corpus{Terms: terms}

@@ -11,18 +11,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-func randomSparse(rng *rand.Rand, n, d int, filled float64) *mat.Dense {
-	x := mat.NewDense(n, d, nil)
-	for i := range n {
-		for j := range d {
-			if rng.Float64() < filled {
-				x.Set(i, j, rng.NormFloat64())
-			}
-		}
-	}
-	return x
-}
-
 // elements is a matrix of a custom type.
 type elements struct{ x *mat.Dense }
 
@@ -33,7 +21,7 @@ func (e elements) T() mat.Matrix       { return mat.Transpose{Matrix: e} }
 // rowTypes returns n rows of d numbers in every matrix type that is read in a special way. Square
 // types have n columns.
 func rowTypes(rng *rand.Rand, n, d int) map[string]mat.Matrix {
-	draw := func(n, d int) *mat.Dense { return randomSparse(rng, n, d, 0.7) }
+	draw := func(n, d int) *mat.Dense { return testkit.RandomSparse(rng, n, d, 0.7) }
 	view := draw(n+3, d+2).Slice(2, n+2, 1, d+1).(*mat.Dense)
 	symmetric := mat.NewSymDense(n+1, nil)
 	for i := range n + 1 {
@@ -123,7 +111,7 @@ func TestRowTypes(t *testing.T) {
 func TestRowTypesPredict(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 2))
 	const n = 40
-	train, y := randomSparse(rng, 30, n, 0.7), make([]float64, 30)
+	train, y := testkit.RandomSparse(rng, 30, n, 0.7), make([]float64, 30)
 	for i := range y {
 		y[i] = float64(2*rng.IntN(2) - 1)
 	}

@@ -122,12 +122,8 @@ func rationalQuadratic(scale, length, alpha float64) Kernel {
 	return RationalQuadratic{}.WithParams([]float64{scale, length, alpha})
 }
 
-// underived is a kernel whose Grad has no derivatives, and wrongly is a kernel with wrong
-// derivatives.
-type (
-	underived struct{ SquaredExp }
-	wrongly   struct{ SquaredExp }
-)
+// underived is a kernel whose Grad has no derivatives.
+type underived struct{ SquaredExp }
 
 func (k underived) WithParams(v []float64) Kernel {
 	return underived{k.SquaredExp.WithParams(v).(SquaredExp)}
@@ -138,14 +134,4 @@ func (k underived) Grad(dst, x, y []float64) float64 {
 		dst[i] = math.NaN()
 	}
 	return k.Cov(x, y)
-}
-
-func (k wrongly) WithParams(v []float64) Kernel {
-	return wrongly{k.SquaredExp.WithParams(v).(SquaredExp)}
-}
-
-func (k wrongly) Grad(dst, x, y []float64) float64 {
-	v := k.SquaredExp.Grad(dst, x, y)
-	dst[1] *= -1
-	return v
 }

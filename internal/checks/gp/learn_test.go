@@ -756,9 +756,11 @@ func TestLearnTruth(t *testing.T) {
 			[2]float64{10, 60}},
 		{"ionosphere, ARD", func(t *testing.T) *GP {
 			d := loadUCI(t, "ionosphere")
-			return kit.MustGP(t, d.x, d.y, SquaredExp{Lengths: make([]float64, 34)}, BernoulliLogit{})
+			return kit.MustGP(t, d.x, d.y, SquaredExp{Lengths: make([]float64, 34)},
+				BernoulliLogit{})
 		}, &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {Mean: 1, SD: 1.5},
-			"SquaredExp.Length": {Mean: 1.4, SD: 0.5, Shared: 1}}}, 78.08536699428831, [2]float64{12, 80}},
+			"SquaredExp.Length": {Mean: 1.4, SD: 0.5, Shared: 1}}}, 78.08536699428831,
+			[2]float64{12, 80}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -869,7 +871,8 @@ func TestLearnStarts(t *testing.T) {
 		n := testkit.Shorter(100, 30)
 		gp := kit.MustGP(t, mat.DenseCopyOf(d.x.Slice(0, n, 0, cols)), d.y[:n], SquaredExp{},
 			BernoulliLogit{})
-		_, _, l, err := gp.Learn(context.Background(), nil, &LearnOptions{Restarts: testkit.Shorter(30, 5)})
+		_, _, l, err := gp.Learn(context.Background(), nil,
+			&LearnOptions{Restarts: testkit.Shorter(30, 5)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1015,9 +1018,11 @@ func TestLearnUnit(t *testing.T) {
 	ctx, next := context.Background(), mat.NewDense(1, 1, []float64{1})
 	// each function learns from y at x, and returns the mean and the variance of the latent value
 	// at 1
-	models := map[string]func(x *mat.Dense, y []float64, lik Likelihood) (l *Learned, m, v []float64,
+	models := map[string]func(x *mat.Dense, y []float64, lik Likelihood) (l *Learned, m,
+		v []float64,
 		err error){
-		"GP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
+		"GP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64,
+			error) {
 			_, p, l, err := kit.MustGP(t, x, y, SquaredExp{}, lik).Learn(ctx, nil, nil)
 			m, v := p.At(next).Latent(nil, nil)
 			return l, m, v, err
@@ -1029,7 +1034,8 @@ func TestLearnUnit(t *testing.T) {
 			m, v := p.At(next).Latent(nil, nil)
 			return l, m, v, err
 		},
-		"GLM": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
+		"GLM": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64,
+			error) {
 			g, err := NewGLM(x, y, lik, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -1219,20 +1225,24 @@ func TestLearnPeriodWarnings(t *testing.T) {
 		lik      Likelihood
 		sparse   bool
 	}{
-		"season":          {truth, Periodic{}, GaussianNoise{}, false},
-		"next to a trend": {Sum{smooth, truth}, Sum{SquaredExp{}, Periodic{}}, GaussianNoise{}, false},
+		"season": {truth, Periodic{}, GaussianNoise{}, false},
+		"next to a trend": {Sum{smooth, truth}, Sum{SquaredExp{}, Periodic{}}, GaussianNoise{},
+			false},
 		"that changes": {Product{smooth, truth}, Product{SquaredExp{}, Periodic{}}, GaussianNoise{},
 			false},
 		"sparse": {truth, Periodic{}, GaussianNoise{}, true},
 		"labels": {truth, Periodic{}, BernoulliLogit{}, false},
-		"next to a season": {Sum{truth, Periodic{Period: 11}}, Sum{Periodic{Period: 11}, Periodic{}},
+		"next to a season": {Sum{truth, Periodic{Period: 11}}, Sum{Periodic{Period: 11},
+			Periodic{}},
 			GaussianNoise{}, false},
 	} {
-		if p, said := season(54, 8, c.truth, c.k, c.lik, c.sparse); math.Abs(p-5) > 0.15 || said != "" {
+		if p, said := season(54, 8, c.truth, c.k, c.lik, c.sparse); math.Abs(p-5) > 0.15 ||
+			said != "" {
 			t.Errorf("%s: a period of %v, %q", name, p, said)
 		}
 	}
-	if p, said := season(53, 1.4, truth, Periodic{}, GaussianNoise{}, false); !strings.Contains(said,
+	if p, said := season(53, 1.4, truth, Periodic{}, GaussianNoise{},
+		false); !strings.Contains(said,
 		"set it if it is known, or add rows") {
 		t.Errorf("of 1.4 cycles a period of %v, %q", p, said)
 	}

@@ -739,7 +739,8 @@ func RoundOf[R, P any](t testing.TB, r *pgsvi.Rounds[R, P], blocks [][]R, shards
 // Resumed adds the items to a stream that is saved, loaded and read at the given places on the way.
 // It returns the result of this stream, and the result of an uninterrupted stream.
 func Resumed[R, P any](t *testing.T, fresh func() *pgsvi.Stream[R, P],
-	load func(io.Reader) (*pgsvi.Stream[R, P], error), items []R, at []int, say func(P) string) (got,
+	load func(io.Reader) (*pgsvi.Stream[R, P], error), items []R, at []int,
+	say func(P) string) (got,
 	want string) {
 	t.Helper()
 	one, two := fresh(), fresh()
@@ -769,4 +770,15 @@ func Resumed[R, P any](t *testing.T, fresh func() *pgsvi.Stream[R, P],
 		t.Fatal(err)
 	}
 	return say(b), say(a)
+}
+
+// StreamRows returns the model of the rows with inducing inputs z, which reads its rows in every
+// pass.
+func StreamRows(t testing.TB, x *mat.Dense, y []float64, k pgsvi.Kernel, lik pgsvi.Likelihood,
+	z mat.Matrix) *pgsvi.SparseGP {
+	t.Helper()
+	_, d := x.Dims()
+	g, err := pgsvi.NewSparseGPRows(context.Background(), pgsvi.Rows(x, y), d, k, lik,
+		&pgsvi.SparseGPOptions{Inducing: z})
+	return MustSparse(t, g, err)
 }

@@ -662,7 +662,8 @@ func checkRaw(t *testing.T, c rawCase, x mat.Matrix) {
 		t.Errorf("%v after %v passes, gap %v, proved %v", res.Status, res.Passes, res.Gap,
 			res.GapBound)
 	}
-	if d := math.Abs(res.ELBO - want.evidence); !(d <= rawTol*math.Max(1, math.Abs(want.evidence))) {
+	if d := math.Abs(res.ELBO - want.evidence); !(d <= rawTol*math.Max(1,
+		math.Abs(want.evidence))) {
 		t.Errorf("ELBO %v, want %v", res.ELBO, want.evidence)
 	}
 	want.check(t, p, x)

@@ -396,7 +396,8 @@ func TestGLMRowsMemory(t *testing.T) {
 // and sparse rows, and after a run is saved and resumed.
 func TestGLMRowsBits(t *testing.T) {
 	t.Parallel()
-	for _, dense := range testkit.Few([]int{6, 0}, 1) { // rows that are stored as dense or as sparse
+	for _, dense := range testkit.Few([]int{6, 0},
+		1) { // rows that are stored as dense or as sparse
 		r := madeRows{lik: BernoulliLogit{}, n: 18000, d: 12, dense: dense, seed: 5}
 		opt := &GLMOptions{Intercept: true}
 		p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: 1})
@@ -724,7 +725,8 @@ func resumedLearning(t *testing.T, g *GLM, search *LearnOptions, iter int) *GLMP
 // million rows are in bench/rounds.
 func TestGLMRowsMany(t *testing.T) {
 	testkit.NotShort(t)
-	r := madeRows{lik: BernoulliLogit{}, n: testkit.Longer(100_000, 30_000), d: 50, dense: 50, plain: true}
+	r := madeRows{lik: BernoulliLogit{}, n: testkit.Longer(100_000, 30_000), d: 50, dense: 50,
+		plain: true}
 	_, res := fitRows(t, r.all, r.d, r.lik, nil, &Solver{Goal: 1e-6})
 	x, y, _, _ := r.kept()
 	g, err := NewGLM(x, y, r.lik, nil)

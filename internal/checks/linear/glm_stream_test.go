@@ -190,7 +190,8 @@ func TestStreamChunks(t *testing.T) {
 // TestStreamFit checks that one pass is close to the fit to all rows, for sparse and dense rows.
 func TestStreamFit(t *testing.T) {
 	t.Parallel()
-	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, GaussianNoise{}, Poisson{}, StudentT{}},
+	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, GaussianNoise{}, Poisson{},
+		StudentT{}},
 		2) {
 		c := kit.ToyGLM("", 6000, 5, lik, 102, &GLMOptions{Intercept: true})
 		g := c.Glm(t, c.X)
@@ -290,7 +291,8 @@ func TestStreamUpdateRemove(t *testing.T) {
 	} {
 		d := kit.ToyGLM("", 2000, 4, c.lik, 103, &GLMOptions{Prior: mean})
 		all, _ := kit.FitGLM(t, d.Glm(t, d.X), nil)
-		a := kit.GlmCase{Name: "", X: d.X.Slice(0, 1000, 0, 4).(*mat.Dense), Y: d.Y[:1000], Lik: d.Lik,
+		a := kit.GlmCase{Name: "", X: d.X.Slice(0, 1000, 0, 4).(*mat.Dense), Y: d.Y[:1000],
+			Lik: d.Lik,
 			Opt: d.Opt}
 		first, _ := kit.FitGLM(t, a.Glm(t, a.X), nil)
 		rest := part(Rows(d.X, d.Y), 1000, 2000)
@@ -525,7 +527,8 @@ func sparseRows(t testing.TB, x *Sparse, lo, hi int) *Sparse {
 func TestGLMa9aUpdate(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
-	x, y := readLIBSVM(t, testkit.Open(t, filepath.Join(testkit.SharedData(t), "a9a", "a9a.gz")), 123)
+	x, y := readLIBSVM(t, testkit.Open(t, filepath.Join(testkit.SharedData(t), "a9a", "a9a.gz")),
+		123)
 	const first = 16000
 	ctx := context.Background()
 	begin, late := sparseRows(t, x, 0, first), Rows(sparseRows(t, x, first, len(y)), y[first:])

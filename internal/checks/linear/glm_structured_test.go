@@ -520,7 +520,8 @@ func TestMeanFieldPGStep(t *testing.T) {
 						m[j], 1/prec[j])
 				}
 			}
-			if e, _ := kit.ElboOf(st, nil); math.Abs(e-plainELBO(lin, mean, v)) > 1e-11*math.Abs(e) {
+			if e, _ := kit.ElboOf(st, nil); math.Abs(e-plainELBO(lin, mean,
+				v)) > 1e-11*math.Abs(e) {
 				t.Errorf("ELBO %v, computed anew %v", e, plainELBO(lin, mean, v))
 			}
 		}
@@ -649,7 +650,8 @@ func TestLowRankGradient(t *testing.T) {
 	grad := make([]float64, f.Size())
 	f.Gradient(grad, a)
 	for i, want := range grad {
-		if got := (value(i, 1e-5) - value(i, -1e-5)) / 2e-5; math.Abs(got-want) > 1e-7*(1+math.Abs(want)) {
+		if got := (value(i, 1e-5) - value(i,
+			-1e-5)) / 2e-5; math.Abs(got-want) > 1e-7*(1+math.Abs(want)) {
 			t.Errorf("coordinate %d: %v, by differences %v", i, want, got)
 		}
 	}

@@ -289,7 +289,8 @@ func glmCorpus() []kit.GlmCase {
 		kit.ToyGLM("laplace", 70, 3, Laplace{}, 11, nil),
 		kit.ToyGLM("more weights than rows", 20, 35, BernoulliLogit{}, 12, nil),
 		kit.ToyGLM("one row", 1, 3, BernoulliLogit{}, 13, nil),
-		kit.ToyGLM("wide prior", 100, 5, Poisson{}, 14, &GLMOptions{PriorSD: 1000, Intercept: true}),
+		kit.ToyGLM("wide prior", 100, 5, Poisson{}, 14, &GLMOptions{PriorSD: 1000,
+			Intercept: true}),
 		kit.ToyGLM("narrow prior", 100, 5, BernoulliLogit{}, 15, &GLMOptions{PriorSD: 1e-3}),
 		kit.ToyGLM("blocks", 1500, 3, BernoulliLogit{}, 16, nil),
 	}
@@ -421,7 +422,8 @@ func TestGLMPrimalDual(t *testing.T) {
 // TestGLMPrimalDualCov checks that the same sites give the same Gaussian in both forms.
 func TestGLMPrimalDualCov(t *testing.T) {
 	for _, c := range []kit.GlmCase{kit.ToyGLM("", 12, 20, BernoulliLogit{}, 31,
-		&GLMOptions{Intercept: true}), kit.ToyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32, nil)} {
+		&GLMOptions{Intercept: true}), kit.ToyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32,
+		nil)} {
 		g := c.Glm(t, SparseOf(c.X))
 		over := kit.OverRows(t, g)
 		runStepper(t, g, over)
@@ -703,7 +705,8 @@ func TestGLMDivergence(t *testing.T) {
 	c := kit.ToyGLM("", 25, 2, BernoulliLogit{}, 71, nil)
 	g := c.Glm(t, c.X)
 	p, res := kit.FitGLM(t, g, nil)
-	q, rq := kit.FitGLM(t, g, &Solver{Divergence: SymKL(), StepSize: ConstantStep(1), MaxPasses: 100,
+	q, rq := kit.FitGLM(t, g, &Solver{Divergence: SymKL(), StepSize: ConstantStep(1),
+		MaxPasses: 100,
 		Converger: ELBOChange(1e-12, 0)})
 	if d := res.ELBO - rq.ELBO; d > 1e-6 {
 		t.Errorf("%v: %.2e below the optimum", rq.Status, d)

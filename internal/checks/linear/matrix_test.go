@@ -207,23 +207,11 @@ func TestNilMatricesAreErrors(t *testing.T) {
 	}
 }
 
-func randomSparse(rng *rand.Rand, n, d int, filled float64) *mat.Dense {
-	x := mat.NewDense(n, d, nil)
-	for i := range n {
-		for j := range d {
-			if rng.Float64() < filled {
-				x.Set(i, j, rng.NormFloat64())
-			}
-		}
-	}
-	return x
-}
-
 func TestSparseOf(t *testing.T) {
 	rng := testkit.Rand(3)
 	for _, filled := range []float64{0, 0.1, 0.7, 1} {
 		for _, d := range []int{1, 2, 33} {
-			x := randomSparse(rng, 7, d, filled)
+			x := testkit.RandomSparse(rng, 7, d, filled)
 			nonzero := 0
 			for _, v := range x.RawMatrix().Data {
 				if v != 0 {
@@ -285,7 +273,8 @@ func TestSparseAppend(t *testing.T) {
 		t.Errorf("%v", mat.Formatted(&s))
 	}
 	wide := NewSparse(9)
-	if err := wide.Append([]int{1}, []float64{1}); err != nil || !mat.Equal(wide, mat.NewDense(1, 9, []float64{1: 1, 8: 0})) {
+	if err := wide.Append([]int{1}, []float64{1}); err != nil || !mat.Equal(wide, mat.NewDense(1,
+		9, []float64{1: 1, 8: 0})) {
 		t.Errorf("9 columns became %v, %v", mat.Formatted(wide), err)
 	}
 	err := s.Append([]int{math.MaxInt32 - 1}, []float64{1})

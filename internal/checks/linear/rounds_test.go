@@ -88,7 +88,8 @@ func TestRoundsBits(t *testing.T) {
 	}{
 		{madeRows{lik: BernoulliLogit{}, n: testkit.Longer(60000, 20000), d: 8, dense: 1},
 			GLMOptions{Intercept: true, Autoscale: true}},
-		{madeRows{lik: Poisson{}, n: testkit.Longer(30000, 17000), d: 3, dense: 3, seed: 1}, GLMOptions{}},
+		{madeRows{lik: Poisson{}, n: testkit.Longer(30000, 17000), d: 3, dense: 3, seed: 1},
+			GLMOptions{}},
 		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: testkit.Longer(30000, 17000), d: 3, dense: 3,
 			seed: 2}, GLMOptions{PriorSD: 2}},
 	}, 1) {
@@ -142,7 +143,8 @@ func TestRoundsA9a(t *testing.T) {
 		name string
 		rows iter.Seq2[Row, error]
 		most int
-	}{{"sorted by label", sortedRows(x, y), 5}, {"file order", Rows(x, y), 4}}[:testkit.Longer(2, 1)] {
+	}{{"sorted by label", sortedRows(x, y), 5}, {"file order", Rows(x, y), 4}}[:testkit.Longer(2,
+		1)] {
 		_, it := fitRounds(t, blocksOf(t, c.rows, (len(y)+63)/64), 123, 64, BernoulliLogit{}, nil,
 			0.01)
 		if off := best - it.ELBO; !(it.K <= c.most && it.GapBound <= 0.01 && off <= it.GapBound &&
@@ -190,7 +192,8 @@ func TestRoundsErrors(t *testing.T) {
 	}
 	refused := func(what string, err, want error, text string) {
 		t.Helper()
-		if !errors.Is(err, want) || !strings.Contains(err.Error(), text) || !testkit.PrefixedOnce(err) {
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), text) ||
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %q and %v", what, err, text, want)
 		}
 	}
@@ -240,7 +243,8 @@ func TestRoundsErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("a lost block", step(r, second), ErrParam, "block 7 of the first round is missing")
-	refused("of a saved shard", kit.Travel(t, second).Add(ctx, 7, testkit.Each(blocks[7])), ErrParam,
+	refused("of a saved shard", kit.Travel(t, second).Add(ctx, 7, testkit.Each(blocks[7])),
+		ErrParam,
 		"loaded shard with items")
 	more := add(r.Shard(), 7)
 	if err := more.Merge(second); err != nil {
@@ -354,9 +358,11 @@ func roundFiles(t testing.TB) []roundsFiles {
 	topics := mat.NewDense(2, 6, []float64{1, 2, 3, 4, 5, 6, 6, 5, 4, 3, 2, 1})
 	return []roundsFiles{
 		filesOf(t, testkit.Must(NewGLMRounds(2, counts.lik, nil)), rows),
-		filesOf(t, testkit.Must(NewGLMRounds(2, counts.lik, &GLMOptions{Intercept: true, Autoscale: true})),
+		filesOf(t, testkit.Must(NewGLMRounds(2, counts.lik, &GLMOptions{Intercept: true,
+			Autoscale: true})),
 			rows),
-		filesOf(t, testkit.Must(NewSparseGPRounds(z, SquaredExp{Scale: 1, Length: 1}, counts.lik, nil)),
+		filesOf(t, testkit.Must(NewSparseGPRounds(z, SquaredExp{Scale: 1, Length: 1}, counts.lik,
+			nil)),
 			rows),
 		filesOf(t, testkit.Must(NewCTMRounds(6, 2, &CTMOptions{Topics: topics})), c.Docs),
 	}
@@ -681,7 +687,8 @@ func TestSparseGPRounds(t *testing.T) {
 		{z, k, StudentT{DF: -1}, nil, ErrParam, "DF"},
 	} {
 		_, err := NewSparseGPRounds(c.z, c.k, c.lik, c.opt)
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !testkit.PrefixedOnce(err) {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) ||
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%d: %v, want %q and %v", i, err, c.text, c.want)
 		}
 	}

@@ -651,10 +651,12 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 
 	c, topics := data.corpus(size(600, 280), size(3000, 500)), size(50, 12)
 	for _, e := range []CTMExpectation{CTMQuasi, CTMMeanField, CTMDelta, CTMLaplace} {
-		steps("CTM, "+e.String(), Solver{}, testkit.Must(NewCTM(c, topics, &CTMOptions{Expectation: e})))
+		steps("CTM, "+e.String(), Solver{}, testkit.Must(NewCTM(c, topics,
+			&CTMOptions{Expectation: e})))
 	}
 	for _, start := range []TopicStart{StartKMeans, StartAnchors} {
-		setUp("CTM, "+start.String(), Solver{}, testkit.Must(NewCTM(c, topics, &CTMOptions{Start: start})))
+		setUp("CTM, "+start.String(), Solver{}, testkit.Must(NewCTM(c, topics,
+			&CTMOptions{Start: start})))
 	}
 	add("CTM stream", func(ctx context.Context) error {
 		return testkit.Must(NewCTMStream(c.Terms, topics, nil)).AddAll(ctx, documentsOf(c))
@@ -687,7 +689,8 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 	d = size(400, 80)
 	sx, sy := data.table(3*d, d)
 	add("GLM stream", func(ctx context.Context) error {
-		return testkit.Must(NewGLMStream(d, BernoulliLogit{}, nil)).AddAll(ctx, rowsOf(sx, sy, 20*d))
+		return testkit.Must(NewGLMStream(d, BernoulliLogit{}, nil)).AddAll(ctx, rowsOf(sx, sy,
+			20*d))
 	})
 	seen := testkit.Must(NewGLMStream(d, BernoulliLogit{}, nil))
 	if err := seen.AddAll(context.Background(), rowsOf(sx, sy, 2*d)); err != nil {
@@ -738,7 +741,8 @@ func TestCancelAnswers(t *testing.T) {
 				"without a question", c.name, after*time.Millisecond,
 				late.Round(time.Millisecond), wall.Round(time.Millisecond),
 				longest.Round(time.Millisecond))
-			if err != nil && !(errors.Is(err, context.DeadlineExceeded) && testkit.PrefixedOnce(err)) {
+			if err != nil && !(errors.Is(err, context.DeadlineExceeded) &&
+				testkit.PrefixedOnce(err)) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			if max(late, longest) > mostLate {

@@ -359,7 +359,10 @@ func TestSaveMutated(t *testing.T) {
 		body := []byte(testkit.BodyOf(t, f.kind, string(f.data)))
 		try := func(what string, data []byte) error {
 			var err error
-			if n := testkit.Allocated(func() { _, err = f.load(bytes.NewReader(data)) }); n > uint64(
+			if n := testkit.Allocated(func() {
+				_,
+					err = f.load(bytes.NewReader(data))
+			}); n > uint64(
 				10*len(data)+64<<20) {
 				t.Errorf("%s, %s: %d MB allocated for %d bytes: %q", f.kind.Name, what, n>>20,
 					len(data), data)

@@ -346,7 +346,8 @@ func TestCTMOddities(t *testing.T) {
 		err, ErrParam) {
 		t.Errorf("7000 points: %v", err)
 	}
-	if _, err := NewCTM(&Corpus{Terms: 2, Docs: []Document{{Words: []int{0, 1}, Counts: []float64{1e308, 1e308}}}},
+	if _, err := NewCTM(&Corpus{Terms: 2, Docs: []Document{{Words: []int{0, 1},
+		Counts: []float64{1e308, 1e308}}}},
 		1, nil); !errors.Is(err, ErrNotFinite) {
 		t.Errorf("counts that overflow: %v", err)
 	}

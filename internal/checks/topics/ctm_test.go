@@ -558,7 +558,8 @@ func TestCTMEdgeCases(t *testing.T) {
 	}
 	c := kit.ToyCorpus(6, 7)
 	c.Docs = append(c.Docs, Document{}, Document{Words: []int{5}, Counts: []float64{1}}, long,
-		Document{Words: []int{59}, Counts: []float64{100000}}, Document{Words: []int{4}, Counts: []float64{0.25}})
+		Document{Words: []int{59}, Counts: []float64{100000}}, Document{Words: []int{4},
+			Counts: []float64{0.25}})
 	// The last numbers exceed the number of documents.
 	for _, k := range testkit.Longer([]int{1, 2, 5, 30}, []int{1, 12}) {
 		for _, o := range []CTMOptions{{}, {Diagonal: true}, {Expectation: CTMQuasi},
@@ -638,7 +639,8 @@ func TestCTMSave(t *testing.T) {
 				b[rng.IntN(len(b))] = "0123456789-e.,[]null"[rng.IntN(20)]
 			}
 			if q, err := Load[*CTMPosterior](
-				strings.NewReader(testkit.FileOf(t, testkit.Kind("CTMPosterior"), string(b)))); err == nil {
+				strings.NewReader(testkit.FileOf(t, testkit.Kind("CTMPosterior"),
+					string(b)))); err == nil {
 				if _, err := q.Infer(c.Docs[0]); err != nil && !errors.Is(err, ErrNotPosDef) {
 					t.Error(err)
 				}
