@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"math"
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi"
@@ -49,4 +50,42 @@ func ExampleGroup() {
 	// (Intercept) varies by 0.7 between patients
 	// dose varies by 0.5 between patients
 	// a new patient at dose 0.5: 2.5, variance 0.6
+}
+
+// This example fits a mixed model to rows that are not kept in memory. The rows are generated here; use
+// a data.RowFile for rows of a file.
+func ExampleNewGLMRows_groups() {
+	const shops = 2000
+	rows := func(yield func(pgsvi.Row, error) bool) { // yields the same rows every time
+		rng := rand.New(rand.NewPCG(1, 2))
+		effects := make([]float64, shops)
+		for g := range effects {
+			effects[g] = 0.5 * rng.NormFloat64()
+		}
+		for i := range 20_000 {
+			price, shop := rng.NormFloat64(), i%shops
+			y := -1.0 // not sold
+			if rng.Float64() < 1/(1+math.Exp(price-effects[shop])) {
+				y = 1
+			}
+			if !yield(pgsvi.Row{Ind: []int{0, 1 + shop}, Val: []float64{price, 1}, Y: y}, nil) {
+				return
+			}
+		}
+	}
+	glm, err := pgsvi.NewGLMRows(context.Background(), rows, 1+shops, pgsvi.BernoulliLogit{},
+		&pgsvi.GLMOptions{Intercept: true, Groups: []pgsvi.Group{{Name: "shop", First: 1,
+			Levels: shops}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	post, res, err := glm.Fit(context.Background(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	e := post.Groups()[0].Effects[0]
+	fmt.Printf("shops differ by %.2f (%.2f to %.2f), effect of the price %.2f, %v\n", e.SD, e.Lo, e.Hi,
+		post.Mean(nil)[0], res.Status)
+	// Output:
+	// shops differ by 0.49 (0.44 to 0.55), effect of the price -0.97, converged
 }

@@ -38,7 +38,8 @@ import (
 // value. NoPrior keeps it too, as lme4 does.
 //
 // One parameter is integrated over a grid, and two or three over a central composite design (Rue,
-// Martino and Chopin, 2009, section 6.5), which is less accurate.
+// Martino and Chopin, 2009, section 6.5), which is less accurate. NewGLMRows and NewGLMRounds do not
+// integrate.
 type Group struct {
 	// Name is the name of the factor in tables and errors. Empty means group1, group2, …
 	Name string

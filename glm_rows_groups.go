@@ -26,9 +26,9 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 		return nil, err
 	}
 	if n := len(groups); n > 1 {
-		return nil, fmt.Errorf("pgsvi: a GLM that reads its rows in passes supports one group, but "+
-			"GLMOptions.Groups has %d (%s, %s, …); use NewGLM, or leave the smaller groups out of "+
-			"Groups, so that their columns have the standard deviation PriorSD: %w", n, groups[0].Name,
+		return nil, fmt.Errorf("pgsvi: GLMOptions.Groups has %d groups (%s, %s, …), but a GLM that "+
+			"reads its rows in passes supports one; keep the largest, so that the columns of the others "+
+			"have the standard deviation PriorSD, or use NewGLM: %w", n, groups[0].Name,
 			groups[1].Name, ErrParam)
 	}
 	if o.Learn != nil {
@@ -48,9 +48,9 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 }
 
 // errGroupRowsLearn is the error of learning with a group of rows that are not kept.
-var errGroupRowsLearn = fmt.Errorf("pgsvi: a GLM that reads its rows in passes learns the covariance "+
-	"of GLMOptions.Groups, but not PriorSD and parameters of the likelihood with it; leave "+
-	"GLMOptions.Learn nil, and learn them with NewGLM from a part of the levels: %w", ErrParam)
+var errGroupRowsLearn = fmt.Errorf("pgsvi: a GLM with GLMOptions.Groups that reads its rows in passes "+
+	"does not support Learn, which finds PriorSD and the likelihood; leave GLMOptions.Learn nil, and "+
+	"learn them with NewGLM from a part of the levels: %w", ErrParam)
 
 // The largest memory of a GLM with a group that reads its rows in passes: the numbers of one state
 // with its factors are counted groupStates times, for states to try and for scratch, and a pass has

@@ -63,7 +63,8 @@ type Result struct {
 }
 
 // FitGLM fits a GLM to rows of the given number of columns. See pgsvi.NewGLMRounds for cols, lik,
-// opt and their errors.
+// opt and their errors. With one of GLMOptions.Groups (a mixed model), the pipeline adds up the sums of
+// each level, and each part of a round has 25 bytes per sum.
 //
 // The errors name the file, and its line or row. They wrap
 //   - pgsvi.ErrEmpty if there is no file or no row;

@@ -309,8 +309,8 @@ func (f *ArrowFound) moved(q *ArrowState) []float64 {
 	return move
 }
 
-// shorter returns try k of a step that lowered the ELBO: the fractions t and of of between. The new L
-// may be far off if the sites mislead, so many tries keep L.
+// shorter returns try k of a step that lowered the ELBO: the fractions t and of of between. Half of
+// the tries keep L, because the new L may be far off if the sites mislead.
 func (c *ArrowClimb) shorter(k int) (t, of float64) {
 	switch {
 	case !c.profile().Learns():

@@ -320,7 +320,7 @@ func (l *ArrowLook) StateAt(c *save.Coder) {
 	c.Check(l.At.factor(nil, newArrowModel(&p)), "a state has no positive definite precision")
 }
 
-// State returns the first sites as a state without factors, or nil if a row has none.
+// State returns the first sites as a state without factors, or nil if a row has no site.
 func (f *GroupFirst) State() *ArrowState {
 	l := f.Start
 	if l.lost != "" {

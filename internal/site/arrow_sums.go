@@ -82,7 +82,7 @@ func (s *ArrowSums) Maximize(l []float64, sums *gauss.Sums, hb, hg []float64) ([
 	return s.t.by.L[0], z
 }
 
-// polish takes one more Newton step from the L at which maximize ended because little was left to
+// polish takes one more Newton step from the L at which maximize ended because it predicted little
 // gain. A pass over the rows costs much more than the step, and without it the last passes would not
 // move L. The argument and the result are log Z + log p(L).
 func (s *ArrowSums) polish(z float64) float64 {
