@@ -55,12 +55,13 @@ import (
 // passes. There is no fit of the sample: the first reading also computes the sites at which the
 // steps start. With G levels of Q effects and D other columns, a fit takes about 250 G(Q² + QD)
 // bytes. Unlike NewGLM, it keeps the best Σ of few levels and does not integrate over Σ. No GapBound
-// is proved, and the estimated Gap counts what Σ can still gain. Learn is an error.
+// is proved, and the estimated Gap counts what Σ can still gain. Learn needs GaussianNoise, for which
+// the first reading is enough.
 //
 // NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
 // wraps
 //   - ErrParam if opt has Offset or Weights, which belong to the rows, several Groups, Groups and
-//     Learn, or a covariance that is not full;
+//     Learn without GaussianNoise, or a covariance that is not full;
 //   - ErrParam if a row has two levels of the group, or an effect does not vary within any level;
 //   - ErrEmpty if there are no rows;
 //   - ErrMemory if there are too many columns for GLMOptions.MaxMemory.
@@ -298,6 +299,9 @@ func (g *GLM) rounds() glmRounds {
 	}
 	if r.group != nil {
 		r.first, r.arrow = g.rows.first, r.newArrow()
+		if noise := g.lin.Terms.Noise(); noise != g.rows.noise && r.first != nil {
+			r.first = r.first.Scaled(g.rows.noise / noise)
+		}
 	}
 	return r
 }

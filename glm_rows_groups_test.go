@@ -66,7 +66,7 @@ func TestGLMRowsGroups(t *testing.T) {
 		"slopes": {rows: 900, common: 3, levels: []int{60}, sd: [][]float64{{0.7, 0.4}},
 			rho: -0.5},
 	} {
-		for _, lik := range mixedLikelihoods() {
+		for _, lik := range few(mixedLikelihoods(), 7) {
 			for _, plain := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, %T, %t", name, lik, plain), func(t *testing.T) {
 					c := newMixedCase(t, lik, o, 3).free()
@@ -479,5 +479,52 @@ func TestGLMRowsGroupsMemory(t *testing.T) {
 	few, many := fit(20_000), fit(70_000)
 	if float64(many) > 1.2*float64(few)+1e6 {
 		t.Errorf("few rows take %d bytes in all, and many rows %d", few, many)
+	}
+}
+
+// TestGLMRowsGroupsLearn compares learned noise, prior standard deviations and Σ of Gaussian responses
+// with a fit in memory.
+func TestGLMRowsGroupsLearn(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := newMixedCase(t, GaussianNoise{}, mixedOptions{rows: 900, common: 3, levels: []int{60},
+		sd: [][]float64{{0.7, 0.4}}, rho: -0.5}, 3).free()
+	_, cols := c.x.Dims()
+	for _, scaled := range []bool{false, true} {
+		opt := &GLMOptions{Intercept: true, Autoscale: scaled, Groups: c.groups, Learn: &LearnOptions{}}
+		g, err := NewGLMRows(ctx, c.rows(nil, nil), cols, nil, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, p, own, err := g.Learn(ctx, nil, &LearnOptions{Tol: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, err := NewGLM(c.x, c.y, nil, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want, in, err := memory.Learn(ctx, nil, &LearnOptions{Tol: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := math.Abs(own.Objective - in.Objective); !(d <= 1e-6) || own.Fit.Passes > 2 {
+			t.Errorf("objective %v, in memory %v; %v", own.Objective, in.Objective, own.Fit)
+		}
+		for i, q := range in.Params {
+			if own := own.Params[i]; !(math.Abs(own.Value/q.Value-1) <= 1e-5) ||
+				!(math.Abs(own.SD/q.SD-1) <= 0.05) {
+				t.Errorf("%+v, in memory %+v", own, q)
+			}
+		}
+		sameSigma(t, p.Groups()[0], want.Groups()[0])
+		for j, sd := range want.SD(nil) {
+			if own := p.SD(nil)[j]; !(math.Abs(own/sd-1) <= 1e-3) {
+				t.Errorf("weight %d has the standard deviation %v, in memory %v", j, own, sd)
+			}
+		}
+		if q, _, err := g.Fit(ctx, nil); err != nil || q.Learned() == nil {
+			t.Errorf("a fit that learns: %v", err)
+		}
 	}
 }

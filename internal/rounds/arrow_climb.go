@@ -89,6 +89,13 @@ func (c *ArrowClimb) profile() *site.ArrowSums {
 	return c.sums
 }
 
+// Evidence returns the evidence of a model with Gaussian noise at the first sites, whose variance of
+// the noise is given.
+func (c *ArrowClimb) Evidence(first *ArrowState, noise float64, m *GroupMoments) *site.Evidence {
+	s := first.Scaled(noise)
+	return site.NewArrowSums(c.Prior, c.Rule).Evidence(&s.Sums, s.HB, s.HG, m.Response, m.Weight)
+}
+
 // shared returns the part of the model that all states share.
 func (c *ArrowClimb) shared() *arrowModel {
 	if c.model == nil {

@@ -3,6 +3,7 @@ package rounds
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -331,11 +332,14 @@ func (f *GroupFirst) State() *ArrowState {
 	return s
 }
 
-// Scale multiplies the precisions of the sites of q by x, at the same means.
-func (q *ArrowState) Scale(x float64) {
-	q.Sums.Scale(x)
-	floats.Scale(x, q.HB)
-	floats.Scale(x, q.HG)
+// Scaled returns a state whose sites have x times the precisions of the sites of q, at the same
+// means. It has no factors.
+func (q *ArrowState) Scaled(x float64) *ArrowState {
+	s := &ArrowState{Sums: q.Sums.Clone(), HB: slices.Clone(q.HB), HG: slices.Clone(q.HG)}
+	s.Sums.Scale(x)
+	floats.Scale(x, s.HB)
+	floats.Scale(x, s.HG)
+	return s
 }
 
 // blocks stores the blocks of the given sums in s, hb and hg, and returns the first two numbers.

@@ -146,4 +146,14 @@ func (s *ArrowSums) Rate(l, move, lastL, lastMove []float64) float64 {
 	return max(leastRate, min(1, math.Sqrt(dr/dx)))
 }
 
+// Evidence returns the evidence of a model with Gaussian noise, given the sums for a variance of 1, and
+// Σ w(y − o)² and Σ w over the rows. The prior mean is 0. The evidence keeps the sums.
+func (s *ArrowSums) Evidence(sums *gauss.Sums, hb, hg []float64, square, weight float64) *Evidence {
+	e := &Evidence{a: s.a, unit: *sums, hb: hb, hg: hg, square: square, weight: weight}
+	e.t.by.ArrowShape = s.a.shape
+	e.t.by.L = gauss.CloneLists(s.a.cur.by.L)
+	s.a.hb, s.a.hg = nil, nil // the evidence scales its own
+	return e
+}
+
 func square(x float64) float64 { return x * x }
