@@ -753,7 +753,11 @@ type glmRows struct {
 	blocks  rounds.Blocks
 	columns *rounds.Columns
 	stands  []float64
-	first   *rounds.ArrowState // see glmRounds
+	// For a model with a group: see glmRounds, the moments of the group, and the variance of Gaussian
+	// noise at first, or 0.
+	first   *rounds.ArrowState
+	moments *rounds.GroupMoments
+	noise   float64
 }
 
 // rowsKept returns an error if g does not keep its rows. Then what, which needs them in memory, is

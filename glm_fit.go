@@ -189,7 +189,7 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 			"pgsvi: a %v covariance does not support learning; use DiagonalCovariance or "+
 				"FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
-	if g.rows != nil && len(g.opt.Groups) > 0 {
+	if g.rows != nil && len(g.opt.Groups) > 0 && (g.rows.noise == 0 || g.rows.first == nil) {
 		return nil, errGroupRowsLearn
 	}
 	l := &glmLearner{glm: g}
@@ -315,7 +315,10 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 // linear predictors as in GLM.NewStepper.
 func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	g := l.glm
-	if g.rows != nil {
+	switch {
+	case g.rows != nil && len(g.opt.Groups) > 0:
+		return l.groupLearning(), nil
+	case g.rows != nil:
 		return newRowsLearning(g, l.scale, c), nil
 	}
 	if g.lin.Terms.K > 1 {
@@ -363,8 +366,11 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 		post, err := l.fitRows(ctx, s, st, g, learned)
 		if post != nil {
 			post.learned = learned
-			post.setSpread(l.spread(st, post,
-				l.streamTurns(st.run.Model.(*rowsLearning), post)))
+			by := l.groupTurns(st.run.Best.Theta, post)
+			if m, ok := st.run.Model.(*rowsLearning); ok {
+				by = l.streamTurns(m, post)
+			}
+			post.setSpread(l.spread(st, post, by))
 		}
 		return g, post, learned, err
 	}
@@ -422,9 +428,15 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g *GLM,
 	learned *Learned) (*GLMPosterior, error) {
 	fitted := &rowsStepper{run: g.rounds()}
-	climb, best := &fitted.run.climb, &st.run.Model.(*rowsLearning).best
+	climb, best := &fitted.run.climb, rowsPoint{}
+	m, sampled := st.run.Model.(*rowsLearning)
+	if sampled {
+		best = m.best
+	}
 	var err error
-	if best.theta != nil {
+	if !sampled {
+		err = fitted.run.begun(nil, runtime.GOMAXPROCS(0))
+	} else if best.theta != nil {
 		*climb = fitted.run.newClimb(nil)
 		err = climb.Again(&best.climb)
 	} else if err = fitted.run.start(nil, runtime.GOMAXPROCS(0)); err == nil {

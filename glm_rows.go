@@ -50,10 +50,18 @@ import (
 // rows, or about fifteen if the likelihood is not log-concave. LOO, PSIS, PredictiveCheck,
 // CertifyScale and Objective need rows in memory, so they return an error that wraps ErrParam.
 //
+// GLMOptions.Groups may have one group (a mixed model), with up to 100,000 levels. Each pass then
+// adds up the sums of every level, and the covariance Σ of the effects moves to its best between
+// passes. There is no fit of the sample: the first reading also computes the sites at which the
+// steps start. With G levels of Q effects and D other columns, a fit takes about 250 G(Q² + QD)
+// bytes. Unlike NewGLM, it keeps the best Σ of few levels and does not integrate over Σ. No GapBound
+// is proved, and the estimated Gap counts what Σ can still gain. Learn needs GaussianNoise, for which
+// the first reading is enough.
+//
 // NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
 // wraps
 //   - ErrParam if opt has Offset or Weights, which belong to the rows, several Groups, Groups and
-//     Learn, or a covariance that is not full;
+//     Learn without GaussianNoise, or a covariance that is not full;
 //   - ErrParam if a row has two levels of the group, or an effect does not vary within any level;
 //   - ErrEmpty if there are no rows;
 //   - ErrMemory if there are too many columns for GLMOptions.MaxMemory.
@@ -291,6 +299,9 @@ func (g *GLM) rounds() glmRounds {
 	}
 	if r.group != nil {
 		r.first, r.arrow = g.rows.first, r.newArrow()
+		if noise := g.lin.Terms.Noise(); noise != g.rows.noise && r.first != nil {
+			r.first = r.first.Scaled(g.rows.noise / noise)
+		}
 	}
 	return r
 }

@@ -6,10 +6,12 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -26,12 +28,12 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 		return nil, err
 	}
 	if n := len(groups); n > 1 {
-		return nil, fmt.Errorf("pgsvi: a GLM that reads its rows in passes supports one group, but "+
-			"GLMOptions.Groups has %d (%s, %s, …); use NewGLM, or leave the smaller groups out of "+
-			"Groups, so that their columns have the standard deviation PriorSD: %w", n, groups[0].Name,
+		return nil, fmt.Errorf("pgsvi: GLMOptions.Groups has %d groups (%s, %s, …), but a GLM that "+
+			"reads its rows in passes supports one; keep the largest, so that the columns of the others "+
+			"have the standard deviation PriorSD, or use NewGLM: %w", n, groups[0].Name,
 			groups[1].Name, ErrParam)
 	}
-	if o.Learn != nil {
+	if o.Learn != nil && g.lin.Terms.Noise() == 0 {
 		return nil, errGroupRowsLearn
 	}
 	o.Groups, o.Covariance = groups, FullCovariance
@@ -48,8 +50,8 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 }
 
 // errGroupRowsLearn is the error of learning with a group of rows that are not kept.
-var errGroupRowsLearn = fmt.Errorf("pgsvi: a GLM that reads its rows in passes learns the covariance "+
-	"of GLMOptions.Groups, but not PriorSD and parameters of the likelihood with it; leave "+
+var errGroupRowsLearn = fmt.Errorf("pgsvi: a GLM with GLMOptions.Groups that reads its rows in passes "+
+	"supports Learn, which finds PriorSD and the likelihood, for GaussianNoise only; leave "+
 	"GLMOptions.Learn nil, and learn them with NewGLM from a part of the levels: %w", ErrParam)
 
 // The largest memory of a GLM with a group that reads its rows in passes: the numbers of one state
@@ -119,11 +121,47 @@ func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) err
 	r.first = f.State()
 	if near := nearResponse(r.lik, unit); near != nil && r.first != nil {
 		if s := factsOf(r.lik).Support; s == RealLine { // the sites have the precision of unit 1
-			r.first.Scale(1 / (unit * unit))
+			r.first = r.first.Scaled(1 / (unit * unit))
 		}
+	}
+	if g.rows != nil {
+		g.rows.moments, g.rows.noise = m, g.lin.Terms.Noise()
 	}
 	r.arrow = r.newArrow()
 	return nil
+}
+
+// groupLearning returns the model of a search for the hyperparameters of a GLM with a group and
+// Gaussian noise, which needs no further pass.
+func (l *glmLearner) groupLearning() learn.Model {
+	rows := l.glm.rows
+	r := l.glm.rounds()
+	return learn.NewGroupsOf(l.scale, r.arrow.Evidence(rows.first, rows.noise, rows.moments))
+}
+
+// groupTurns returns the derivatives of the mean of the weights of a GLM with a group and Gaussian
+// noise. At the best mean, Xᵀα = Λ0m, and α is proportional to the precision of the noise.
+func (l *glmLearner) groupTurns(theta []float64, post *GLMPosterior) glmTurns {
+	const h = 1e-4
+	noise := func(i int, h float64) float64 {
+		t := slices.Clone(theta)
+		t[i] += h
+		lin, err := l.scale.At(t)
+		if err != nil {
+			return math.NaN()
+		}
+		return math.Log(lin.Terms.Noise())
+	}
+	return glmTurns{solve: post.cov.Mul, turn: func(i int) []float64 {
+		slope := (noise(i, h) - noise(i, -h)) / (2 * h)
+		if math.IsNaN(slope) {
+			return nil
+		}
+		pull := make([]float64, len(post.mean))
+		post.prior.Mul(pull, post.mean, 1)
+		floats.Scale(-slope, pull)
+		return pull
+	}}
 }
 
 // newArrow returns the driver of a model with a group, before its start.

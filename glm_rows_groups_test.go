@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -30,6 +31,35 @@ func (c *mixedCase) rows(weights, offset []float64) iter.Seq2[Row, error] {
 			}
 		}
 	}
+}
+
+// blocks returns the rows of c in the blocks that NewGLMRows would form.
+func (c *mixedCase) blocks(t *testing.T) [][]Row {
+	t.Helper()
+	var rows []Row
+	for r, err := range c.rows(nil, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Ind, r.Val = slices.Clone(r.Ind), slices.Clone(r.Val)
+		rows = append(rows, r)
+	}
+	return slices.Collect(slices.Chunk(rows, rowsBlock))
+}
+
+// fitMixedRows fits a GLM by passes over rows.
+func fitMixedRows(t *testing.T, rows iter.Seq2[Row, error], cols int, lik Likelihood,
+	opt *GLMOptions, s *Solver) (*GLMPosterior, *Result) {
+	t.Helper()
+	g, err := NewGLMRows(t.Context(), rows, cols, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res, err := g.Fit(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
 }
 
 // free makes all covariances of c learned.
@@ -66,7 +96,7 @@ func TestGLMRowsGroups(t *testing.T) {
 		"slopes": {rows: 900, common: 3, levels: []int{60}, sd: [][]float64{{0.7, 0.4}},
 			rho: -0.5},
 	} {
-		for _, lik := range mixedLikelihoods() {
+		for _, lik := range few(mixedLikelihoods(), 7) {
 			for _, plain := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, %T, %t", name, lik, plain), func(t *testing.T) {
 					c := newMixedCase(t, lik, o, 3).free()
@@ -111,7 +141,7 @@ func fitBoth(t *testing.T, c *mixedCase, lik Likelihood, plain bool) (own, memor
 	}
 	opt := GLMOptions{Intercept: true, PriorSD: 2, Groups: c.groups}
 	_, cols := c.x.Dims()
-	p, res := fitRows(t, c.rows(weights, offset), cols, lik, &opt, &Solver{Goal: 1e-13})
+	p, res := fitMixedRows(t, c.rows(weights, offset), cols, lik, &opt, &Solver{Goal: 1e-13})
 	opt.Weights, opt.Offset = weights, offset
 	g, err := NewGLM(c.x, c.y, lik, &opt)
 	if err != nil {
@@ -169,10 +199,10 @@ func TestGLMRowsGroupsBits(t *testing.T) {
 	ctx := context.Background()
 	c, opt := bitsCase(t)
 	_, cols := c.x.Dims()
-	p, res := fitRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, opt, &Solver{Workers: 1})
-	want := savedBytes(t, p)
-	if p, _ := fitRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, opt,
-		&Solver{Workers: 7}); !bytes.Equal(want, savedBytes(t, p)) {
+	p, res := fitMixedRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, opt, &Solver{Workers: 1})
+	want := testkit.Saved(t, p)
+	if p, _ := fitMixedRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, opt,
+		&Solver{Workers: 7}); !bytes.Equal(want, testkit.Saved(t, p)) {
 		t.Error("other bits with 7 workers")
 	}
 	g, err := NewGLMRows(ctx, c.rows(nil, nil), cols, BernoulliLogit{}, opt)
@@ -195,7 +225,7 @@ func TestGLMRowsGroupsBits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, err = g.Posterior(res.Stepper); err != nil || !bytes.Equal(want, savedBytes(t, p)) {
+		if p, err = g.Posterior(res.Stepper); err != nil || !bytes.Equal(want, testkit.Saved(t, p)) {
 			t.Errorf("other bits when resumed after step %d (%v)", k, err)
 		}
 	}
@@ -220,11 +250,11 @@ func TestGLMRowsGroupsBits(t *testing.T) {
 		if _, err := (&Solver{}).Resume(context.Background(), res); err != nil {
 			t.Fatal(err)
 		}
-		if p, err = g.Posterior(res.Stepper); err != nil || !bytes.Equal(want, savedBytes(t, p)) {
+		if p, err = g.Posterior(res.Stepper); err != nil || !bytes.Equal(want, testkit.Saved(t, p)) {
 			t.Errorf("other bits after a run was canceled (%v)", err)
 		}
 	}
-	blocks := blocksOf(t, c.rows(nil, nil), rowsBlock)
+	blocks := c.blocks(t)
 	for _, shards := range []int{1, 3} {
 		post, it := fitGroupRounds(t, blocks, cols, shards, opt, res.K)
 		if !bytes.Equal(post, want) || it.ELBO != res.ELBO || it.Gap != res.Gap {
@@ -259,7 +289,7 @@ func fitGroupRounds(t *testing.T, blocks [][]Row, cols, shards int, opt *GLMOpti
 	if err != nil {
 		t.Fatal(err)
 	}
-	return savedBytes(t, p), it
+	return testkit.Saved(t, p), it
 }
 
 // TestGLMRowsGroupsResults checks that the posterior offers what a posterior in memory offers.
@@ -422,7 +452,7 @@ func TestGLMRowsGroupsErrors(t *testing.T) {
 			Val: []float64{1, 1}, Y: 1}), 3, GLMOptions{Groups: []Group{{Name: "shop", First: 1,
 			Levels: 2}}}, ErrParam, "row 1 has the levels 0 and 1 of group shop"},
 		{good, 5, GLMOptions{Groups: []Group{{Name: "a", First: 1, Levels: 2}, {Name: "b", First: 3,
-			Levels: 2}}}, ErrParam, "one group, but GLMOptions.Groups has 2 (a, b"},
+			Levels: 2}}}, ErrParam, "has 2 groups (a, b, …), but"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Learn: &LearnOptions{}}, ErrParam,
 			"leave GLMOptions.Learn nil"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Prior: prior}, ErrParam,
@@ -470,8 +500,8 @@ func TestGLMRowsGroupsMemory(t *testing.T) {
 			sd: [][]float64{{0.7}}}, 8).free()
 		_, cols := c.x.Dims()
 		runtime.GC()
-		return allocated(func() {
-			fitRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, &GLMOptions{Groups: c.groups},
+		return testkit.Allocated(func() {
+			fitMixedRows(t, c.rows(nil, nil), cols, BernoulliLogit{}, &GLMOptions{Groups: c.groups},
 				&Solver{MaxIter: 2, Workers: 2})
 		})
 	}
@@ -479,5 +509,52 @@ func TestGLMRowsGroupsMemory(t *testing.T) {
 	few, many := fit(20_000), fit(70_000)
 	if float64(many) > 1.2*float64(few)+1e6 {
 		t.Errorf("few rows take %d bytes in all, and many rows %d", few, many)
+	}
+}
+
+// TestGLMRowsGroupsLearn compares learned noise, prior standard deviations and Σ of Gaussian responses
+// with a fit in memory.
+func TestGLMRowsGroupsLearn(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := newMixedCase(t, GaussianNoise{}, mixedOptions{rows: 900, common: 3, levels: []int{60},
+		sd: [][]float64{{0.7, 0.4}}, rho: -0.5}, 3).free()
+	_, cols := c.x.Dims()
+	for _, scaled := range []bool{false, true} {
+		opt := &GLMOptions{Intercept: true, Autoscale: scaled, Groups: c.groups, Learn: &LearnOptions{}}
+		g, err := NewGLMRows(ctx, c.rows(nil, nil), cols, nil, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, p, own, err := g.Learn(ctx, nil, &LearnOptions{Tol: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, err := NewGLM(c.x, c.y, nil, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want, in, err := memory.Learn(ctx, nil, &LearnOptions{Tol: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := math.Abs(own.Objective - in.Objective); !(d <= 1e-6) || own.Fit.Passes > 2 {
+			t.Errorf("objective %v, in memory %v; %v", own.Objective, in.Objective, own.Fit)
+		}
+		for i, q := range in.Params {
+			if own := own.Params[i]; !(math.Abs(own.Value/q.Value-1) <= 1e-5) ||
+				!(math.Abs(own.SD/q.SD-1) <= 0.05) {
+				t.Errorf("%+v, in memory %+v", own, q)
+			}
+		}
+		sameSigma(t, p.Groups()[0], want.Groups()[0])
+		for j, sd := range want.SD(nil) {
+			if own := p.SD(nil)[j]; !(math.Abs(own/sd-1) <= 1e-3) {
+				t.Errorf("weight %d has the standard deviation %v, in memory %v", j, own, sd)
+			}
+		}
+		if q, _, err := g.Fit(ctx, nil); err != nil || q.Learned() == nil {
+			t.Errorf("a fit that learns: %v", err)
+		}
 	}
 }

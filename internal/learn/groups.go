@@ -37,6 +37,12 @@ var _ Sited = (*Groups)(nil)
 // NewGroups returns the Model of a GLM with the given prior.
 func NewGroups(prior *BlockPrior) *Groups { return &Groups{prior: prior} }
 
+// NewGroupsOf returns the Model of a GLM with Gaussian noise whose rows are not kept, given its
+// evidence. The rows of the prior are a sample, which no result depends on.
+func NewGroupsOf(prior *BlockPrior, e *site.Evidence) *Groups {
+	return &Groups{prior: prior, evidence: e}
+}
+
 // Digest implements Model.
 func (l *Groups) Digest(d *save.Digest) {
 	l.prior.Digest(d)

@@ -89,6 +89,13 @@ func (c *ArrowClimb) profile() *site.ArrowSums {
 	return c.sums
 }
 
+// Evidence returns the evidence of a model with Gaussian noise at the first sites, whose variance of
+// the noise is given.
+func (c *ArrowClimb) Evidence(first *ArrowState, noise float64, m *GroupMoments) *site.Evidence {
+	s := first.Scaled(noise)
+	return site.NewArrowSums(c.Prior, c.Rule).Evidence(&s.Sums, s.HB, s.HG, m.Response, m.Weight)
+}
+
 // shared returns the part of the model that all states share.
 func (c *ArrowClimb) shared() *arrowModel {
 	if c.model == nil {
@@ -309,8 +316,8 @@ func (f *ArrowFound) moved(q *ArrowState) []float64 {
 	return move
 }
 
-// shorter returns try k of a step that lowered the ELBO: the fractions t and of of between. The new L
-// may be far off if the sites mislead, so many tries keep L.
+// shorter returns try k of a step that lowered the ELBO: the fractions t and of of between. Half of
+// the tries keep L, because the new L may be far off if the sites mislead.
 func (c *ArrowClimb) shorter(k int) (t, of float64) {
 	switch {
 	case !c.profile().Learns():

@@ -3,6 +3,7 @@ package rounds
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -320,7 +321,7 @@ func (l *ArrowLook) StateAt(c *save.Coder) {
 	c.Check(l.At.factor(nil, newArrowModel(&p)), "a state has no positive definite precision")
 }
 
-// State returns the first sites as a state without factors, or nil if a row has none.
+// State returns the first sites as a state without factors, or nil if a row has no site.
 func (f *GroupFirst) State() *ArrowState {
 	l := f.Start
 	if l.lost != "" {
@@ -331,11 +332,14 @@ func (f *GroupFirst) State() *ArrowState {
 	return s
 }
 
-// Scale multiplies the precisions of the sites of q by x, at the same means.
-func (q *ArrowState) Scale(x float64) {
-	q.Sums.Scale(x)
-	floats.Scale(x, q.HB)
-	floats.Scale(x, q.HG)
+// Scaled returns a state whose sites have x times the precisions of the sites of q, at the same
+// means. It has no factors.
+func (q *ArrowState) Scaled(x float64) *ArrowState {
+	s := &ArrowState{Sums: q.Sums.Clone(), HB: slices.Clone(q.HB), HG: slices.Clone(q.HG)}
+	s.Sums.Scale(x)
+	floats.Scale(x, s.HB)
+	floats.Scale(x, s.HG)
+	return s
 }
 
 // blocks stores the blocks of the given sums in s, hb and hg, and returns the first two numbers.

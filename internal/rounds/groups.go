@@ -335,13 +335,14 @@ func (f *GroupFirst) state(c *save.Coder) {
 
 // GroupMoments describes the values of the effects of a group.
 type GroupMoments struct {
-	Square        []float64 // Σ zzᵀ over all rows, Q×Q
-	Rows          float64   // number of rows with a level
-	Levels        int       // number of levels with rows
-	Sizes, Weight float64   // Σ w(y − o)² and Σ w
-	Means         []float64 // Σ wz/Σ w of each level
-	Intercept     bool      // the first effect has the same value in all rows with a level
-	Varies        []bool    // for each effect, whether it varies within a level
+	Square    []float64 // Σ zzᵀ over all rows, Q×Q
+	Rows      float64   // number of rows with a level
+	Levels    int       // number of levels with rows
+	Response  float64   // Σ w(y − o)²
+	Weight    float64   // Σ w
+	Means     []float64 // Σ wz/Σ w of each level
+	Intercept bool      // the first effect has the same value in all rows with a level
+	Varies    []bool    // for each effect, whether it varies within a level
 }
 
 // Moments returns the moments of the rows.
@@ -350,7 +351,7 @@ func (f *GroupFirst) Moments() *GroupMoments {
 	own := make([]float64, triangle(q)+3)
 	f.moments.Value(own)
 	rest := own[triangle(q):]
-	m := &GroupMoments{Square: make([]float64, q*q), Rows: rest[0], Sizes: rest[1],
+	m := &GroupMoments{Square: make([]float64, q*q), Rows: rest[0], Response: rest[1],
 		Weight: rest[2], Means: make([]float64, f.means.Len()), Varies: make([]bool, q)}
 	for i := range q {
 		for j := range i + 1 {

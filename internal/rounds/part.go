@@ -47,7 +47,7 @@ type First struct {
 	cols    int
 	Sample  *Sample
 	columns *Sums // the sum of the weights, and five sums for each column: see Add
-	// Group is set for a mixed model, of which the other fields describe the common columns.
+	// Group is set for a mixed model. The other fields then describe the common columns.
 	Group *GroupFirst
 }
 

@@ -14,7 +14,7 @@ type RowPass struct {
 	Rule func(t *term.Terms) // sets the quadrature rule of the terms of a chunk
 	// Features computes the features of a chunk of rows. Nil means the rows themselves.
 	Features func(x *design.Matrix, t *term.Terms) (*design.Matrix, *term.Terms, error)
-	Near     Near // first sites of a mixed model; nil means those of N(0, 1)
+	Near     Near // first sites of a mixed model; nil means the sites under N(0, 1)
 
 	Block uint64
 	Place int // place of the next row in the block

@@ -82,7 +82,7 @@ func (s *ArrowSums) Maximize(l []float64, sums *gauss.Sums, hb, hg []float64) ([
 	return s.t.by.L[0], z
 }
 
-// polish takes one more Newton step from the L at which maximize ended because little was left to
+// polish takes one more Newton step from the L at which maximize ended because it predicted little
 // gain. A pass over the rows costs much more than the step, and without it the last passes would not
 // move L. The argument and the result are log Z + log p(L).
 func (s *ArrowSums) polish(z float64) float64 {
@@ -144,6 +144,16 @@ func (s *ArrowSums) Rate(l, move, lastL, lastMove []float64) float64 {
 		return 1
 	}
 	return max(leastRate, min(1, math.Sqrt(dr/dx)))
+}
+
+// Evidence returns the evidence of a model with Gaussian noise, given the sums for a variance of 1, and
+// Σ w(y − o)² and Σ w over the rows. The prior mean is 0. The evidence keeps the sums.
+func (s *ArrowSums) Evidence(sums *gauss.Sums, hb, hg []float64, square, weight float64) *Evidence {
+	e := &Evidence{a: s.a, unit: *sums, hb: hb, hg: hg, square: square, weight: weight}
+	e.t.by.ArrowShape = s.a.shape
+	e.t.by.L = gauss.CloneLists(s.a.cur.by.L)
+	s.a.hb, s.a.hg = nil, nil // the evidence scales its own
+	return e
 }
 
 func square(x float64) float64 { return x * x }

@@ -174,16 +174,6 @@ func TestApproachRest(t *testing.T) {
 	}
 }
 
-// savedBytes returns the saved form of p.
-func savedBytes(t testing.TB, p *GLMPosterior) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	if err := p.Save(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 // TestGLMRowsA9a checks that a fit to the rows of a9a, in any order, reaches the optimum within its
 // bound, and agrees with the fit to rows in memory.
 func TestGLMRowsA9a(t *testing.T) {
@@ -401,17 +391,17 @@ func TestGLMRowsBits(t *testing.T) {
 		r := madeRows{lik: BernoulliLogit{}, n: 18000, d: 12, dense: dense, seed: 5}
 		opt := &GLMOptions{Intercept: true}
 		p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: 1})
-		want := savedBytes(t, p)
+		want := testkit.Saved(t, p)
 		for _, workers := range testkit.Few([]int{2, 5}, 1) {
 			p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: workers})
-			if !bytes.Equal(want, savedBytes(t, p)) {
+			if !bytes.Equal(want, testkit.Saved(t, p)) {
 				t.Errorf("%d dense columns: other bits with %d workers", dense, workers)
 			}
 		}
 		sparse := r
 		sparse.asSparse = true
 		if p, _ := fitRows(t, sparse.all, r.d, r.lik, opt, nil); !bytes.Equal(want,
-			savedBytes(t, p)) {
+			testkit.Saved(t, p)) {
 			t.Errorf("%d dense columns: other bits if rows come as sparse ones", dense)
 		}
 		g, err := NewGLMRows(context.Background(), r.all, r.d, r.lik, opt)
@@ -438,7 +428,7 @@ func TestGLMRowsBits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Equal(want, savedBytes(t, p)) {
+			if !bytes.Equal(want, testkit.Saved(t, p)) {
 				t.Errorf("%d dense columns: other bits when resumed after step %d", dense, k)
 			}
 		}
@@ -484,7 +474,7 @@ func TestGLMRowsCancel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(savedBytes(t, p), savedBytes(t, q)) {
+	if !bytes.Equal(testkit.Saved(t, p), testkit.Saved(t, q)) {
 		t.Error("other bits after a run was canceled")
 	}
 	if _, err := NewGLMRows(ctx, r.all, r.d, r.lik, nil); !errors.Is(err, why) ||
@@ -681,7 +671,7 @@ func TestGLMRowsLearn(t *testing.T) {
 		}
 		for _, iter := range []int{2, learned.Search.K - 1} { // on the sample, and on all rows
 			again := resumedLearning(t, g, search, iter)
-			if !bytes.Equal(savedBytes(t, again), savedBytes(t, post)) {
+			if !bytes.Equal(testkit.Saved(t, again), testkit.Saved(t, post)) {
 				t.Errorf("%s: other bits when the search was resumed after %d steps",
 					testkit.TypeName(c.lik), iter)
 			}
@@ -739,7 +729,7 @@ func TestGLMRowsMany(t *testing.T) {
 	}
 	p, _ := fitRows(t, Rows(x, y), r.d, r.lik, nil, &Solver{Goal: 1e-6})
 	q, _ := fitRows(t, r.all, r.d, r.lik, nil, &Solver{Goal: 1e-6, Workers: 1})
-	if !bytes.Equal(savedBytes(t, p), savedBytes(t, q)) {
+	if !bytes.Equal(testkit.Saved(t, p), testkit.Saved(t, q)) {
 		t.Error("other bits from a matrix than from an iterator")
 	}
 	t.Log(res, want)

@@ -75,7 +75,7 @@ func fitRounds(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, o
 	if err != nil {
 		t.Fatal(err)
 	}
-	return savedBytes(t, p), it
+	return testkit.Saved(t, p), it
 }
 
 // TestRoundsBits checks that the posterior of rounds has the bits of the posterior of NewGLMRows
@@ -95,7 +95,7 @@ func TestRoundsBits(t *testing.T) {
 	}, 1) {
 		blocks := blocksOf(t, c.rows.all, blockRows)
 		p, res := fitRows(t, c.rows.all, c.rows.d, c.rows.lik, &c.opt, &Solver{MaxIter: 3})
-		want := savedBytes(t, p)
+		want := testkit.Saved(t, p)
 		for _, shards := range []int{1, 7, 32, 2}[:testkit.Longer(4, testkit.Shorter(3, 2))] {
 			post, it := fitRoundsTimes(t, blocks, c.rows.d, shards, c.rows.lik, &c.opt, res.K)
 			if !bytes.Equal(post, want) {
@@ -129,7 +129,7 @@ func fitRoundsTimes(t testing.TB, blocks [][]Row, cols, shards int, lik Likeliho
 	if err != nil {
 		t.Fatal(err)
 	}
-	return savedBytes(t, p), it
+	return testkit.Saved(t, p), it
 }
 
 // TestRoundsA9a checks that 64 shards prove a gap of 0.01 nats after four rounds, or after five if
