@@ -399,7 +399,7 @@ func TestGLMRowsGroupsEdges(t *testing.T) {
 		}
 		opt := GLMOptions{Groups: []Group{{First: o.first, Levels: o.levels, NoPrior: true}}}
 		_, cols := x.Dims()
-		p, res := fitRows(t, Rows(x, y), cols, BernoulliLogit{}, &opt,
+		p, res := fitMixedRows(t, Rows(x, y), cols, BernoulliLogit{}, &opt,
 			&Solver{Goal: o.goal})
 		g, err := NewGLM(x, y, BernoulliLogit{}, &opt)
 		if err != nil {
