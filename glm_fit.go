@@ -391,7 +391,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 
 // Posterior returns the posterior at st, a state of this model, for example of an Iteration. The
 // error wraps ErrParam if st is not a state of this model.
-func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
+func (g *GLM) Posterior(st Stepper) (*GLMPosterior, error) {
 	if s, ok := st.(*rowsStepper); ok && s.run.g == g {
 		p, err := s.run.posterior()
 		return p, prefixed(err)

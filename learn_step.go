@@ -32,7 +32,7 @@ func newLearnStepper(m learn.Model, space *learnSpace, n int, o *LearnOptions, c
 	return &learnStepper{run: learn.NewRun(m, &space.Space, n, of, rng), space: space, n: n}
 }
 
-// Len implements State.
+// Len implements Stepper.
 func (s *learnStepper) Len() int { return s.n }
 
 // Plan implements Stepper.
