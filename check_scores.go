@@ -316,25 +316,6 @@ func calibrate(prob, y, weight []float64, bins int) (*Calibration, error) {
 	return c, nil
 }
 
-// A CrossValidation is the result of CrossValidate. It prints as its Scores.
-type CrossValidation struct {
-	// Fold holds the fold of each row, starting at 0.
-	Fold []int
-	// Prediction predicts each row from the fit to the other folds, in the order of the rows.
-	Prediction *Prediction
-	// Scores are the scores of Prediction over all rows.
-	Scores *Scores
-}
-
-// String returns the number of folds and the table of the scores.
-func (c *CrossValidation) String() string {
-	folds := 0
-	for _, f := range c.Fold {
-		folds = max(folds, f+1)
-	}
-	return fmt.Sprintf("%d-fold cross-validation, %v", folds, c.Scores)
-}
-
 // CrossValidate runs k-fold cross-validation for any model. It deals the rows with responses y to
 // folds at random, and for each fold it calls
 //
@@ -344,6 +325,9 @@ func (c *CrossValidation) String() string {
 // order of test. Both slices hold increasing row indices and must not be changed. SelectRows
 // selects rows of a matrix. If y has exactly two different values, such as labels, each fold gets
 // its share of both (stratified folds).
+//
+// CrossValidate returns the predictions of all rows, each from the fit to the other folds, in the
+// order of y. Prediction.Scores scores them. The slice fold holds the fold of each row, from 0.
 //
 // Zero folds mean 10, or the number of rows if that is smaller. Folds are dealt with env.Rng; a nil
 // Env has a fixed seed and one worker. At most env.Workers fits run at the same time, each on any
@@ -360,11 +344,10 @@ func (c *CrossValidation) String() string {
 //   - ErrShape if a prediction does not have one row per row of test;
 //   - the cause of ctx if ctx is canceled.
 //
-// If some rows have no prediction, CrossValidate returns the result for the other rows together
-// with the error of Prediction.Scores.
+// A row without a prediction is no error; see Prediction.Err.
 func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
-	fit func(ctx context.Context, train, test []int) (*Prediction, error)) (*CrossValidation,
-	error) {
+	fit func(ctx context.Context, train, test []int) (*Prediction, error)) (p *Prediction,
+	fold []int, err error) {
 	const normal = 10
 	n := len(y)
 	if folds == 0 {
@@ -373,26 +356,26 @@ func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
 	switch i := slices.IndexFunc(y,
 		func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }); {
 	case n == 0:
-		return nil, fmt.Errorf("pgsvi: cross-validation needs at least two rows; y is empty: %w",
+		return nil, nil, fmt.Errorf("pgsvi: cross-validation needs at least two rows; y is empty: %w",
 			ErrEmpty)
 	case i >= 0:
-		return nil, fmt.Errorf("pgsvi: row %d: y = %v: %w", i, y[i], ErrNotFinite)
+		return nil, nil, fmt.Errorf("pgsvi: row %d: y = %v: %w", i, y[i], ErrNotFinite)
 	case folds < 2 || folds > n:
-		return nil, fmt.Errorf("pgsvi: %d folds for %d rows; set from 2 to the number of rows: %w",
+		return nil, nil, fmt.Errorf("pgsvi: %d folds for %d rows; set from 2 to the number of rows: %w",
 			folds, n, ErrParam)
 	case fit == nil:
-		return nil, fmt.Errorf("pgsvi: the function fit is nil; cross-validation needs one: %w",
+		return nil, nil, fmt.Errorf("pgsvi: the function fit is nil; cross-validation needs one: %w",
 			ErrParam)
 	}
-	c := &CrossValidation{Fold: env.deal(y, folds)}
+	fold = env.deal(y, folds)
 	tests := make([][]int, folds)
-	for i, f := range c.Fold {
+	for i, f := range fold {
 		tests[f] = append(tests[f], i)
 	}
 	parts := make([]*Prediction, folds)
-	err := env.Each(ctx, folds, func(_, f int) (err error) {
+	err = env.Each(ctx, folds, func(_, f int) (err error) {
 		train := make([]int, 0, n-len(tests[f]))
-		for i, of := range c.Fold {
+		for i, of := range fold {
 			if of != f {
 				train = append(train, i)
 			}
@@ -406,16 +389,15 @@ func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
 		return nil
 	})
 	if cause := context.Cause(ctx); cause != nil && err != nil {
-		return nil, fmt.Errorf("pgsvi: canceled while the folds were fitted: %w", cause)
+		return nil, nil, fmt.Errorf("pgsvi: canceled while the folds were fitted: %w", cause)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if c.Prediction, err = pool(parts, tests, n); err != nil {
-		return nil, err
+	if p, err = pool(parts, tests, n); err != nil {
+		return nil, nil, err
 	}
-	c.Scores, err = c.Prediction.Scores(y)
-	return c, err
+	return p, fold, nil
 }
 
 // deal returns the fold of each row. It shuffles the rows and deals them in turn. If y has two

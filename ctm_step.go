@@ -44,7 +44,7 @@ func (m *CTM) begin(ctx context.Context, env *Env, docs []topic.Doc) (*topic.Ste
 	return topic.NewSteps(m.opt.engine(m.k, m.terms), docs, start), nil
 }
 
-// Len implements State. It returns the number of documents.
+// Len implements Stepper. It returns the number of documents.
 func (s *ctmStepper) Len() int { return len(s.m.docs) }
 
 // Plan implements Stepper. It returns five passes in batches of 16 documents, followed by passes
@@ -212,7 +212,7 @@ func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 
 // Posterior returns the posterior at st, a state of this model. The error wraps ErrParam if st is
 // not a state of this model.
-func (m *CTM) Posterior(st State) (*CTMPosterior, error) {
+func (m *CTM) Posterior(st Stepper) (*CTMPosterior, error) {
 	s, ok := st.(*ctmStepper)
 	if !ok || s.m != m {
 		return nil, fmt.Errorf("pgsvi: the state is a %T, but this CTM needs its own state: %w", st,

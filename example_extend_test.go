@@ -373,8 +373,7 @@ func ExampleStepper() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var reached pgsvi.State = res.State
-	q := reached.(*ascent)
+	q := res.State.(*ascent)
 	fmt.Printf("%v after %d steps\n", res.Status, res.K)
 	fmt.Printf("mean %.2f of data with mean %.2f\n", q.m, stat.Mean(y, nil))
 	// Output:

@@ -290,12 +290,12 @@ func ExampleGP_CertifyScale() {
 	if err != nil {
 		panic(err)
 	}
-	c, err := gp.CertifyScale(context.Background(), 0.05, 50, 0.1)
+	_, best, err := gp.CertifyScale(context.Background(), 0.05, 50, 0.1)
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("no scale has an ELBO above %.2f + 0.1\n", c.ELBO)
-	fmt.Println("proved", c.Scope)
+	fmt.Printf("no scale has an ELBO above %.2f + 0.1\n", best.ELBO)
+	fmt.Println("proved", best.Scope)
 	// Output:
 	// no scale has an ELBO above -3.77 + 0.1
 	// proved over q and scale

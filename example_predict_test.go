@@ -186,7 +186,7 @@ func ExampleLOO_Calibration() {
 // How well does the model predict customers that it has not seen?
 func ExampleCrossValidate() {
 	x, y := calls()
-	cv, err := pgsvi.CrossValidate(context.Background(), pgsvi.NewEnv(nil, 2), y, 4,
+	p, _, err := pgsvi.CrossValidate(context.Background(), pgsvi.NewEnv(nil, 2), y, 4,
 		func(ctx context.Context, train, test []int) (*pgsvi.Prediction, error) {
 			xs, ys := pgsvi.SelectRows(x, y, train)
 			glm, err := pgsvi.NewGLM(xs, ys, pgsvi.BernoulliLogit{},
@@ -204,9 +204,13 @@ func ExampleCrossValidate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Print(cv)
+	scores, err := p.Scores(y)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(scores)
 	// Output:
-	// 4-fold cross-validation, 16 rows
+	// 16 rows
 	// log loss  0.5 ± 0.2
 	// accuracy  0.75 ± 0.11
 	// AUC       0.84 ± 0.13

@@ -263,13 +263,13 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 	return newLearnStepper(m, l.space, l.glm.Len(), &l.opt, false, env.rng()), nil
 }
 
-// CertifyScale proves that no prior standard deviation from lo to hi has an ELBO more than Bound
-// nats above the best one found, for any Gaussian q and with everything else fixed, including
-// InterceptSD.
+// CertifyScale proves that no prior standard deviation from lo to hi has an ELBO much above the best
+// one that was found, for any Gaussian q and with everything else fixed, including InterceptSD. It
+// returns the best scale and the state there; see GP.CertifyScale for its fields and the formula.
 //
-// It fits q at one scale after another, usually ten to twenty, until Bound is at most within, or up
-// to a hundred scales. Each scale costs a few passes and the eigenvalues of a D×D matrix. See
-// ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of the columns with
+// CertifyScale fits q at one scale after another, usually ten to twenty, until GapBound is at most
+// within, or up to a hundred scales. Each scale costs a few passes and the eigenvalues of a D×D
+// matrix. The scale is GLMOptions.PriorSD, in units of the columns with
 // Autoscale. If the GLM has learned one standard deviation per block, all are multiplied by the
 // same factor, and the scale is the first of them.
 //
@@ -281,18 +281,19 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 //   - ErrNotFinite if an ELBO is lost in rounding.
 //
 // If ctx ends, the error wraps its cause.
-func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
+func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (scale float64,
+	best Iteration, err error) {
 	if err := g.rowsKept("CertifyScale"); err != nil {
-		return nil, err
+		return 0, best, err
 	}
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: the GLM has no rows to certify: %w", ErrEmpty)
+		return 0, best, fmt.Errorf("pgsvi: the GLM has no rows to certify: %w", ErrEmpty)
 	}
 	if len(g.opt.Groups) > 0 {
-		return nil, fmt.Errorf("pgsvi: CertifyScale does not support GLMOptions.Groups: %w", ErrParam)
+		return 0, best, fmt.Errorf("pgsvi: CertifyScale does not support GLMOptions.Groups: %w", ErrParam)
 	}
 	if g.opt.Prior != nil || g.covariance() != FullCovariance {
-		return nil, fmt.Errorf("pgsvi: CertifyScale needs FullCovariance and no GLMOptions.Prior, "+
+		return 0, best, fmt.Errorf("pgsvi: CertifyScale needs FullCovariance and no GLMOptions.Prior, "+
 			"but the covariance is %v, and Prior is set: %t: %w", g.covariance(),
 			g.opt.Prior != nil, ErrParam)
 	}
@@ -300,15 +301,14 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(site.WeightMatrices, d, d),
 		fmt.Sprintf("the certificate of %d weights", d),
 		"use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
-		return nil, err
+		return 0, best, err
 	}
 	bounds, err := scaleBounds(g.lin.Terms, lo, hi, within)
 	if err != nil {
-		return nil, err
+		return 0, best, err
 	}
 	prior := learn.NewBlockPrior(&g.lin, d-design.B2i(g.opt.Intercept), nil, g.opt.Autoscale, nil)
-	p, err := learn.CertifyWeights(ctx, prior, bounds)
-	return scaleCertificate(bounds, p, err)
+	return certified(learn.CertifyWeights(ctx, prior, bounds))
 }
 
 // learning returns the GLM as a function of its hyperparameters, over the weights or over the
@@ -400,7 +400,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 
 // Posterior returns the posterior at st, a state of this model, for example of an Iteration. The
 // error wraps ErrParam if st is not a state of this model.
-func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
+func (g *GLM) Posterior(st Stepper) (*GLMPosterior, error) {
 	if s, ok := st.(*rowsStepper); ok && s.run.g == g {
 		p, err := s.run.posterior()
 		return p, prefixed(err)

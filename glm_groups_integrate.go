@@ -17,7 +17,7 @@ import (
 
 // integrateGroups replaces the posterior at the state st by a mixture over covariances of groups, if
 // there are groups to integrate. A canceled integration leaves p unchanged.
-func (p *GLMPosterior) integrateGroups(st State) error {
+func (p *GLMPosterior) integrateGroups(st Stepper) error {
 	a := p.groupAlgebra(st)
 	if a == nil {
 		return nil

@@ -182,7 +182,7 @@ func latentNoise(lik Likelihood) float64 {
 
 // groupAlgebra returns the algebra of the state st of a mixed model. It returns nil for other models
 // and states.
-func (p *GLMPosterior) groupAlgebra(st State) *site.ArrowAlgebra {
+func (p *GLMPosterior) groupAlgebra(st Stepper) *site.ArrowAlgebra {
 	s, ok := st.(*siteStepper)
 	if !ok || len(p.groups) == 0 {
 		return nil
@@ -192,7 +192,7 @@ func (p *GLMPosterior) groupAlgebra(st State) *site.ArrowAlgebra {
 }
 
 // setGroupSpread sets the uncertainty of the covariances of the groups at the state st.
-func (p *GLMPosterior) setGroupSpread(st State) error {
+func (p *GLMPosterior) setGroupSpread(st Stepper) error {
 	a := p.groupAlgebra(st)
 	if a == nil {
 		return nil

@@ -294,7 +294,7 @@ func TestGroupsRefusals(t *testing.T) {
 	if _, err := g.Objective(); !errors.Is(err, ErrParam) {
 		t.Error(err)
 	}
-	if _, err := g.CertifyScale(context.Background(), 1, 2, 1); !errors.Is(err, ErrParam) {
+	if _, _, err := g.CertifyScale(context.Background(), 1, 2, 1); !errors.Is(err, ErrParam) {
 		t.Error(err)
 	}
 	if _, _, err := g.Fit(context.Background(), &Solver{Divergence: SymKL()}); !errors.Is(err, ErrNoProx) {

@@ -306,7 +306,7 @@ func (g *GLM) rounds() glmRounds {
 	return r
 }
 
-// Len implements State.
+// Len implements Stepper.
 func (s *rowsStepper) Len() int { return s.run.Items }
 
 // Plan implements Stepper.

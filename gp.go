@@ -366,7 +366,7 @@ func (g *GP) weightSteps(k []float64, workers term.Crew) (*site.WeightAlgebra, e
 // Posterior returns the posterior at st, which must be a state of this model, such as the state of
 // an Iteration. The error wraps ErrParam if st belongs to another model. It may also wrap
 // ErrNotPosDef or ErrNotFinite, but not after a successful step.
-func (g *GP) Posterior(st State) (*GPPosterior, error) {
+func (g *GP) Posterior(st Stepper) (*GPPosterior, error) {
 	if g.terms.K > 1 {
 		return g.classPosterior(st)
 	}
@@ -437,7 +437,7 @@ func newGPPosterior(g *GP, k []float64, q *term.Marginals, fac *dense.SiteFactor
 }
 
 // denseOf returns the algebra of st if st is a state of t with a dense algebra.
-func denseOf(st State, t *term.Terms) (*site.DenseAlgebra, bool) {
+func denseOf(st Stepper, t *term.Terms) (*site.DenseAlgebra, bool) {
 	s, ok := st.(*siteStepper)
 	if !ok || !s.terms.Of(t) {
 		return nil, false
@@ -457,7 +457,7 @@ func (g *GP) digest(d *save.Digest) {
 }
 
 // classPosterior is Posterior for a Softmax.
-func (g *GP) classPosterior(st State) (*GPPosterior, error) {
+func (g *GP) classPosterior(st Stepper) (*GPPosterior, error) {
 	s, ok := st.(*siteStepper)
 	if !ok || !s.terms.Of(g.terms) {
 		return nil, fmt.Errorf("pgsvi: the state, a %T, does not belong to this GP: %w",

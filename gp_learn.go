@@ -194,15 +194,30 @@ func latentCov(alg site.Algebra) []float64 {
 	return alg.(*site.DenseAlgebra).K
 }
 
-// CertifyScale proves that no scale of the kernel from lo to hi has an ELBO more than Bound nats
-// above the best ELBO that was found, for any Gaussian q and with everything else unchanged. A
-// maximum over the scale alone is then known to be global, but a maximum over other hyperparameters
-// is not.
+// CertifyScale proves that no scale of the kernel from lo to hi has an ELBO much above the best one
+// that was found, for any Gaussian q and with everything else unchanged. A maximum over the scale
+// alone is then known to be global, but a maximum over other hyperparameters is not. It returns the
+// best scale and the state there: the ELBO, and a GapBound of Scope OverQAndScale, which holds for
+// all scales from lo to hi and includes rounding. K is the number of scales at which q was fitted.
 //
-// CertifyScale fits q at several scales, usually ten to twenty, until Bound is at most within, or
+// CertifyScale fits q at several scales, usually ten to twenty, until GapBound is at most within, or
 // until it has fitted a hundred scales. Each fit costs a few Cholesky factorizations and the
-// eigenvalues of an N×N matrix. The formula is at ScaleCertificate. The ELBO does not include
-// priors of hyperparameters.
+// eigenvalues of an N×N matrix. The ELBO does not include priors of hyperparameters.
+//
+// Let f_n = −E[log p(y_n|·)] be convex in mean and standard deviation, as for a log-concave p, with
+// gradients α_n = ∂f_n/∂m_n and γ_n = 2∂f_n/∂v_n at any Gaussian N(m, V). The prior has precision
+// P_b + P/s² at the scale s, where P_b does not depend on s, and N(m, V) is written at s = 1. Let Γ
+// be the sum of the γ_n, as a matrix, and a the sum of the α_n, as a vector, with parts a_b and a_u
+// that belong to P_b and P. Then every y > 0 gives a bound at every s, where n is the number of
+// dimensions and n_u the number that belongs to P:
+//
+//	ELBO(q, s) ≤ −Σf_n + tr ΓV + mᵀa + ½a_bᵀP_b⁻¹a_b + ½s²a_uᵀP⁻¹a_u + ½tr P_bV
+//	             + y²/(2s²)·tr PV − n/2 − log|P_b + Γ + yP/s²| − ½log|V| + ½log|P_b + P/s²|.
+//
+// If y = s^2θ, all terms except log|P_b + Γ + yP/s²| are convex in log s, so they lie below their
+// chord. That term is concave and lies below its tangent. The bound of an interval is therefore
+// attained at its ends. θ is the best of ½, ¾ and 1, and each interval uses the best of the states
+// at all scales that were tried.
 //
 // The scale is the first Scale of the kernel that multiplies all covariances. Every kernel has such
 // a scale except a Sum; the scale of a Product is the scale of one of its factors. GPOptions.Jitter
@@ -214,24 +229,24 @@ func latentCov(alg site.Algebra) []float64 {
 //     or unless within > 0 and 0 < lo < hi;
 //   - ErrNotFinite if rounding makes an ELBO meaningless;
 //   - the cause of ctx if ctx is canceled.
-func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
+func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (scale float64,
+	best Iteration, err error) {
 	at := commonScale(g.kernel)
 	if at < 0 || g.opt.Jitter != 0 {
-		return nil, fmt.Errorf(
+		return 0, best, fmt.Errorf(
 			"pgsvi: %s with jitter %v has no scale that multiplies all covariances; use "+
 				"Product{Constant{}, k} without GPOptions.Jitter: %w",
 			kernelName(g.kernel), g.opt.Jitter, ErrParam)
 	}
 	bounds, err := scaleBounds(g.terms, lo, hi, within)
 	if err != nil {
-		return nil, err
+		return 0, best, err
 	}
 	k, err := g.gram()
 	if err != nil {
-		return nil, err
+		return 0, best, err
 	}
-	p, err := learn.CertifyGram(ctx, g.terms, k, g.kernel.Params()[at].Value, bounds)
-	return scaleCertificate(bounds, p, err)
+	return certified(learn.CertifyGram(ctx, g.terms, k, g.kernel.Params()[at].Value, bounds))
 }
 
 // commonScale returns the index of a parameter of k that scales all covariances, or −1 if there is

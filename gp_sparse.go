@@ -495,7 +495,7 @@ func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Res
 // Posterior returns the posterior at st, which must be a state of this model, such as the state of
 // an Iteration. The error wraps ErrParam if st belongs to another model. It may also wrap
 // ErrNotPosDef or ErrNotFinite, but not after a successful step.
-func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
+func (g *SparseGP) Posterior(st Stepper) (*SparseGPPosterior, error) {
 	if s, ok := st.(*sparseStepper); ok && s.pass.Rows == g.rows && s.pass.Z == g.z {
 		q := &gauss.Gaussian{}
 		q.CopyFrom(s.current())
@@ -564,7 +564,7 @@ func newSparseStepper(ctx context.Context, env *Env, z *sparse.Inducing, rows *s
 	return s, nil
 }
 
-// Len implements State.
+// Len implements Stepper.
 func (s *sparseStepper) Len() int { return s.pass.Rows.N }
 
 // Plan implements Stepper.

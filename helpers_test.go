@@ -67,9 +67,9 @@ func elboOf(st Stepper, rng *rand.Rand) (float64, error) {
 }
 
 // algOf returns the site algebra of a state.
-func algOf[A site.Algebra](st State) A { return st.(engined).Algebra().(A) }
+func algOf[A site.Algebra](st Stepper) A { return st.(engined).Algebra().(A) }
 
-// engined is a State that consists of sites.
+// engined is a Stepper that consists of sites.
 type engined interface{ Algebra() site.Algebra }
 
 // overWeights returns a Stepper of g over its weights, even if g would choose another

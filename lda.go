@@ -331,7 +331,7 @@ func (m *LDA) Fit(ctx context.Context, s *Solver) (*LDAPosterior, *Result, error
 
 // Posterior returns the posterior at st, a state of a run on an LDA. The error wraps ErrParam if st
 // is not such a state, or has another number of topics or terms.
-func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
+func (m *LDA) Posterior(st Stepper) (*LDAPosterior, error) {
 	q, err := posteriorOf(st, m.prior)
 	if err != nil {
 		return nil, err

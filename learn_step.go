@@ -35,7 +35,7 @@ func newLearnStepper(m learn.Model, space *learnSpace, n int, o *LearnOptions, c
 // Run returns the search, for the packages of this module.
 func (s *learnStepper) Run() *learn.Run { return s.run }
 
-// Len implements State.
+// Len implements Stepper.
 func (s *learnStepper) Len() int { return s.n }
 
 // Plan implements Stepper.
@@ -268,41 +268,6 @@ func (s *learnStepper) state(c *save.Coder) {
 	s.run.State(c)
 }
 
-// A ScaleCertificate proves that no prior scale s within an interval is much better than the best
-// scale that was tried. s is the scale of the kernel (GP.CertifyScale) or the prior standard
-// deviation of the weights (GLM.CertifyScale).
-//
-// Let f_n = −E[log p(y_n|·)] be convex in mean and standard deviation, as for a log-concave p, with
-// gradients α_n = ∂f_n/∂m_n and γ_n = 2∂f_n/∂v_n at any Gaussian N(m, V). The prior has precision
-// P_b + P/s², where P_b does not depend on s, and N(m, V) is written at s = 1. Let Γ be the sum of
-// the γ_n, as a matrix, and a the sum of the α_n, as a vector, with parts a_b and a_u that belong
-// to P_b and P. Then every y > 0 gives a bound at every s, where n is the number of dimensions and
-// n_u the number that belongs to P:
-//
-//	ELBO(q, s) ≤ −Σf_n + tr ΓV + mᵀa + ½a_bᵀP_b⁻¹a_b + ½s²a_uᵀP⁻¹a_u + ½tr P_bV
-//	             + y²/(2s²)·tr PV − n/2 − log|P_b + Γ + yP/s²| − ½log|V| + ½log|P_b + P/s²|.
-//
-// If y = s^2θ, all terms except log|P_b + Γ + yP/s²| are convex in log s, so they lie below their
-// chord. That term is concave and lies below its tangent. The bound of an interval is therefore
-// attained at its ends. θ is the best of ½, ¾ and 1, and each interval uses the best of the states
-// at all scales that were tried.
-type ScaleCertificate struct {
-	// Lo and Hi are the ends of the interval.
-	Lo, Hi float64
-	// Scale is the best scale that was tried.
-	Scale float64
-	// ELBO is the ELBO of the model with that Scale, in nats. The model is fitted up to a small
-	// part of Bound.
-	ELBO float64
-	// Bound is the proved bound, in nats. No Gaussian q has an ELBO above ELBO + Bound at any scale
-	// from Lo to Hi, with everything else unchanged. Bound includes rounding.
-	Bound float64
-	// Scope is OverQAndScale.
-	Scope Scope
-	// Steps is the number of scales at which q was fitted.
-	Steps int
-}
-
 // scaleBounds returns the interval of a proof for terms. The error wraps ErrParam if no proof
 // exists.
 func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, error) {
@@ -323,13 +288,16 @@ func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, err
 	return i, nil
 }
 
-// scaleCertificate returns the proof p of i as a ScaleCertificate, or err.
-func scaleCertificate(i learn.Interval, p *learn.Proof, err error) (*ScaleCertificate, error) {
+// certified returns the best scale of the proof p and the state there, or err.
+func certified(p *learn.Proof, err error) (scale float64, best Iteration, _ error) {
 	if err != nil {
-		return nil, prefixed(err)
+		return 0, Iteration{}, prefixed(err)
 	}
-	return &ScaleCertificate{Lo: i.Lo, Hi: i.Hi, Scale: p.Scale, ELBO: p.ELBO, Bound: p.Bound,
-		Scope: OverQAndScale, Steps: p.Steps}, nil
+	unknown := math.NaN()
+	best = Iteration{K: p.Steps, Passes: unknown, Step: Step{Beta: unknown, GradMap: unknown},
+		Evaluation: Evaluation{ELBO: p.ELBO, Gap: p.Bound, GapBound: p.Bound, Scope: OverQAndScale}}
+	best.settle()
+	return p.Scale, best, nil
 }
 
 // paramRows returns the rows of B for the rows of L. Fixed parameters of the likelihood have rows

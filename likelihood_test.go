@@ -143,7 +143,7 @@ func (d derived) ExpectLogProb(y, m, v float64) Expectation {
 }
 
 // TestEmbedded checks that a custom type that embeds a likelihood of this package and replaces its
-// methods has none of the private closed forms and fast paths of that likelihood.
+// methods is predicted by its own methods, and not by the closed forms of that likelihood.
 func TestEmbedded(t *testing.T) {
 	const m, v = 1, 0.5
 	d, base := derived{}, derived{}.base()

@@ -375,7 +375,7 @@ func (m *Mixture) Fit(ctx context.Context, s *Solver) (*MixturePosterior, *Resul
 
 // Posterior returns the posterior at st, a state of a run on a Mixture. The error wraps ErrParam if
 // st is not such a state, or has another number of components or columns.
-func (m *Mixture) Posterior(st State) (*MixturePosterior, error) {
+func (m *Mixture) Posterior(st Stepper) (*MixturePosterior, error) {
 	q, err := posteriorOf(st, m.prior)
 	if err != nil {
 		return nil, err

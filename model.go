@@ -24,13 +24,6 @@ type Model interface {
 	NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error)
 }
 
-// State is a read-only view of the current λ_k. A Recorder and the Posterior method of a model
-// receive one.
-type State interface {
-	// Len returns N, the number of terms of f.
-	Len() int
-}
-
 // Stepper holds the state λ_k of a run and updates it. A Solver calls only the methods below. A
 // Stepper is not safe for concurrent use.
 //
@@ -39,7 +32,8 @@ type State interface {
 // state bit for bit, both into a new Stepper of the same model and into a Stepper that has already
 // made steps. All Steppers of this package implement both.
 type Stepper interface {
-	State
+	// Len returns N, the number of terms of f.
+	Len() int
 	// Plan returns defaults for Solver options that are not set. They must not change during a run.
 	Plan() Plan
 	// Step replaces λ_k by
@@ -233,8 +227,9 @@ type Iteration struct {
 	Evaluation         // the state reached; ELBO is NaN if it was not evaluated
 	// Elapsed is the time since the start of the run, excluding Model.NewStepper.
 	Elapsed time.Duration
-	// State is a view of the λ reached. It is valid until the next step.
-	State State
+	// State is the Stepper at the λ reached, for the Posterior method of the model. It is valid until
+	// the next step. A Recorder must not call its Step or Evaluate.
+	State Stepper
 }
 
 // Status is the reason why a run ended.
@@ -381,7 +376,7 @@ type Converger interface {
 	Converged(it Iteration) Status
 }
 
-// Recorder receives every iteration, beginning with the first step. It cannot change the run. It
+// Recorder receives every iteration, beginning with the first step. It must not change the run. It
 // must copy whatever it keeps of Iteration.State, and hold its own errors until the run is over.
 type Recorder interface{ Record(it Iteration) }
 

@@ -87,7 +87,7 @@ type Solver struct {
 // poster is a Model that computes a posterior from a state.
 type poster[P any] interface {
 	Model
-	Posterior(st State) (P, error)
+	Posterior(st Stepper) (P, error)
 }
 
 // haltable is a Stepper whose posterior may take long to compute.

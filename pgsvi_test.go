@@ -310,12 +310,12 @@ func TestLookingOnChangesNothing(t *testing.T) {
 	ctm := kit.MustCTM(t, kit.ToyCorpus(40, 4), 3, nil)
 	for name, c := range map[string]struct {
 		m    Model
-		look func(State) error
+		look func(Stepper) error
 	}{
-		"GP":        {gp, func(st State) error { _, err := gp.Posterior(st); return err }},
-		"GLM":       {g, func(st State) error { _, err := g.Posterior(st); return err }},
-		"CTM":       {ctm, func(st State) error { _, err := ctm.Posterior(st); return err }},
-		"Objective": {o, func(st State) error { _, err := o.Posterior(st); return err }},
+		"GP":        {gp, func(st Stepper) error { _, err := gp.Posterior(st); return err }},
+		"GLM":       {g, func(st Stepper) error { _, err := g.Posterior(st); return err }},
+		"CTM":       {ctm, func(st Stepper) error { _, err := ctm.Posterior(st); return err }},
+		"Objective": {o, func(st Stepper) error { _, err := o.Posterior(st); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Solver{MaxPasses: 8, Converger: Never()}

@@ -73,7 +73,7 @@ func newSiteStepper(t *term.Terms, e SiteEstimator, update Coordinates) (*siteSt
 		ceiling: math.Inf(1)}, nil
 }
 
-// Len implements State.
+// Len implements Stepper.
 func (s *siteStepper) Len() int { return s.terms.Len() }
 
 // begin prepares a step or an evaluation with the workers of env, which lasts until ctx is done.
@@ -596,7 +596,7 @@ func linearObjective(l *site.LinearModel, diagonal bool, e SiteEstimator) (Objec
 }
 
 // haltOf returns the Halt of st, or nil if st is not a siteStepper.
-func haltOf(st State) *parallel.Halt {
+func haltOf(st Stepper) *parallel.Halt {
 	if s, ok := st.(*siteStepper); ok {
 		return &s.halt
 	}
@@ -632,7 +632,7 @@ func fitWeights(h *parallel.Halt, l *site.LinearModel, s *Solver) (*gauss.Gaussi
 }
 
 // weightsAt returns the mean of w − μ0 and the covariance at st, a state of l. Both are new.
-func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, err error) {
+func weightsAt(l *site.LinearModel, st Stepper) (mean []float64, cov gauss.Cov, err error) {
 	switch t := st.(type) {
 	case *siteStepper:
 		alg, ok := t.alg.(site.Weighted)

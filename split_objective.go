@@ -31,7 +31,7 @@ func (o Objective[Q]) Fit(ctx context.Context, s *Solver) (Q, *Result, error) {
 // Posterior returns a copy of q(z|λ) at st, a state of an Objective over the same Q. It is the
 // average of the iterates if the run averages them. The error wraps ErrParam if st is not such a
 // state.
-func (o Objective[Q]) Posterior(st State) (q Q, err error) {
+func (o Objective[Q]) Posterior(st Stepper) (q Q, err error) {
 	s, ok := st.(*objectiveStepper)
 	if !ok {
 		return q, fmt.Errorf("pgsvi: the state is a %T, but an Objective needs its own state: %w",
@@ -49,7 +49,7 @@ func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 }
 
 // posteriorOf returns q at st, which must be a state of an Objective over the family of the prior.
-func posteriorOf(st State, prior *Exp) (*Exp, error) {
+func posteriorOf(st Stepper, prior *Exp) (*Exp, error) {
 	s, ok := st.(*objectiveStepper)
 	if !ok {
 		return nil, fmt.Errorf("pgsvi: the state is a %T, but a model needs its own state: %w", st,

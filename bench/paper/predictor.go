@@ -36,7 +36,7 @@ func (p *Problem) Predictor() (*Predictor, error) {
 
 // Bits returns the test log loss of st, in bits. The state belongs to model, a *pgsvi.GP or a
 // pgsvi.Objective[*pgsvi.Gaussian].
-func (d *Predictor) Bits(model pgsvi.Model, st pgsvi.State) (float64, error) {
+func (d *Predictor) Bits(model pgsvi.Model, st pgsvi.Stepper) (float64, error) {
 	if o, ok := model.(pgsvi.Objective[*pgsvi.Gaussian]); ok {
 		q, err := o.Posterior(st)
 		if err != nil {

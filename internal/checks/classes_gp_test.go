@@ -99,7 +99,7 @@ func TestClassesGP(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"PSIS":         func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
 		"Objective":    func() error { _, err := g.Objective(); return err },
-		"CertifyScale": func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
+		"CertifyScale": func() error { _, _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
 		"Joint":        func() error { _, _, err := post.Joint(x); return err },
 		"Rand":         func() error { return post.Rand(mat.NewDense(1, len(y), nil), x, nil) },
 	} {

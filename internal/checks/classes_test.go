@@ -539,7 +539,7 @@ func TestClassesRefused(t *testing.T) {
 	ctx, p, all := context.Background(), post.At(x), make([]float64, len(y))
 	for name, f := range map[string]func() error{
 		"Objective":    func() error { _, err := g.Objective(); return err },
-		"CertifyScale": func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
+		"CertifyScale": func() error { _, _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
 		"Stream":       func() error { _, err := post.Stream(); return err },
 		"NewGLMStream": func() error {
 			_,

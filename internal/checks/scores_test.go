@@ -243,16 +243,16 @@ func TestCrossValidateLOO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := CrossValidate(t.Context(), nil, y, len(y), glmFold(x, y, nil))
+	p, _, err := CrossValidate(t.Context(), nil, y, len(y), glmFold(x, y, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, logp := range c.Prediction.LogProb(nil, y) {
+	for i, logp := range p.LogProb(nil, y) {
 		if math.Abs(logp-l.Pointwise[i]) > 1e-9 {
 			t.Errorf("row %d: %v, LOO has %v", i, logp, l.Pointwise[i])
 		}
 	}
-	if got := scoreOf(t, c.Scores, "log loss"); math.Abs(got.Value+l.ELPD/25) > 1e-9 ||
+	if got := scoreOf(t, testkit.Must(p.Scores(y)), "log loss"); math.Abs(got.Value+l.ELPD/25) > 1e-9 ||
 		math.Abs(got.SE-l.SE/25) > 1e-9 {
 		t.Errorf("%+v, LOO has %v ± %v", got, -l.ELPD/25, l.SE/25)
 	}
@@ -281,11 +281,12 @@ func glmFold(x mat.Matrix, y []float64, lik Likelihood) func(ctx context.Context
 func TestCrossValidateWorkers(t *testing.T) {
 	const n = 103
 	x, y := crossData(n)
-	var first *CrossValidation
+	var first *Prediction
+	var folds []int
 	for _, workers := range []int{1, 2, 5} {
 		var running, most atomic.Int64
 		fit := glmFold(SparseOf(x), y, BernoulliLogit{})
-		c, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(1), workers), y, 0,
+		p, fold, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(1), workers), y, 0,
 			func(ctx context.Context, train, test []int) (*Prediction, error) {
 				if now := running.Add(1); now > most.Load() {
 					most.Store(now)
@@ -304,10 +305,10 @@ func TestCrossValidateWorkers(t *testing.T) {
 			t.Errorf("%d fits at a time with %d workers", most.Load(), workers)
 		}
 		if first == nil {
-			first = c
+			first, folds = p, fold
 		}
-		if !reflect.DeepEqual(c, first) {
-			t.Errorf("%d workers: %v, want %v", workers, c, first)
+		if !reflect.DeepEqual(p, first) || !slices.Equal(fold, folds) {
+			t.Errorf("%d workers: %v, want %v", workers, p, first)
 		}
 	}
 	all := 0.0
@@ -316,7 +317,7 @@ func TestCrossValidateWorkers(t *testing.T) {
 	}
 	for f := range 10 {
 		rows, up := 0, 0
-		for i, of := range first.Fold {
+		for i, of := range folds {
 			if of == f {
 				rows++
 				up += int(score.Indicator(y[i] > 0))
@@ -326,13 +327,13 @@ func TestCrossValidateWorkers(t *testing.T) {
 			t.Errorf("fold %d has %d rows, %d of +1", f, rows, up)
 		}
 	}
-	other, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(2), 1), y, 0,
+	_, other, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(2), 1), y, 0,
 		glmFold(x, y, BernoulliLogit{}))
-	if err != nil || slices.Equal(other.Fold, first.Fold) {
+	if err != nil || slices.Equal(other, folds) {
 		t.Errorf("another seed deals the same folds: %v", err)
 	}
-	if text := first.String(); !strings.HasPrefix(text, "10-fold cross-validation, 103 rows\n") {
-		t.Errorf("%s", text)
+	if first.Len() != n || slices.Max(folds) != 9 {
+		t.Errorf("%d rows in %d folds", first.Len(), 1+slices.Max(folds))
 	}
 }
 
@@ -365,7 +366,7 @@ func TestCrossValidateModels(t *testing.T) {
 			return p, err
 		},
 	} {
-		c, err := CrossValidate(t.Context(), NewEnv(nil, 2), y, 3,
+		p, _, err := CrossValidate(t.Context(), NewEnv(nil, 2), y, 3,
 			func(ctx context.Context, train, test []int) (*Prediction, error) {
 				xs, ys := SelectRows(x, y, train)
 				p, err := fit(ctx, xs, ys)
@@ -378,12 +379,12 @@ func TestCrossValidateModels(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if auc := scoreOf(t, c.Scores, "AUC"); auc.Value < 0.65 {
-			t.Errorf("%s: %v", name, c)
+		if auc := scoreOf(t, testkit.Must(p.Scores(y)), "AUC"); auc.Value < 0.65 {
+			t.Errorf("%s: %v", name, auc)
 		}
 	}
 	// Each fold has noise with another variance.
-	c, err := CrossValidate(t.Context(), nil, y, 3,
+	p, fold, err := CrossValidate(t.Context(), nil, y, 3,
 		func(_ context.Context, _, test []int) (*Prediction, error) {
 			return NewPrediction(GaussianNoise{Var: float64(1 + test[0])},
 				make([]float64, len(test)),
@@ -392,13 +393,13 @@ func TestCrossValidateModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, variance, err := c.Prediction.Moments(nil, nil)
+	_, variance, err := p.Moments(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range variance {
-		if want := float64(1 + slices.Index(c.Fold, c.Fold[i])); v != want {
-			t.Errorf("row %d of fold %d: variance %v, want %v", i, c.Fold[i], v, want)
+		if want := float64(1 + slices.Index(fold, fold[i])); v != want {
+			t.Errorf("row %d of fold %d: variance %v, want %v", i, fold[i], v, want)
 		}
 	}
 }
@@ -444,7 +445,7 @@ func TestCrossValidateErrors(t *testing.T) {
 			return NewPrediction(lik, make([]float64, len(test)), make([]float64, len(test))), nil
 		}, ErrParam},
 	} {
-		if _, err := CrossValidate(c.ctx, nil, c.y, c.folds, c.fit); !errors.Is(err, c.want) ||
+		if _, _, err := CrossValidate(c.ctx, nil, c.y, c.folds, c.fit); !errors.Is(err, c.want) ||
 			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -452,7 +453,7 @@ func TestCrossValidateErrors(t *testing.T) {
 	// This row cannot be predicted.
 	nan := mat.DenseCopyOf(x)
 	nan.Set(4, 0, math.NaN())
-	c, err := CrossValidate(t.Context(), nil, y, 3,
+	p, _, err := CrossValidate(t.Context(), nil, y, 3,
 		func(ctx context.Context, train, test []int) (*Prediction, error) {
 			p, err := fit(ctx, train, test)
 			if i := slices.Index(test, 4); err == nil && i >= 0 {
@@ -462,9 +463,13 @@ func TestCrossValidateErrors(t *testing.T) {
 			}
 			return p, err
 		})
-	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 4") || c == nil ||
-		c.Scores.Rows != 11 {
-		t.Errorf("%v %v", c, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scores, err := p.Scores(y)
+	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 4") ||
+		!errors.Is(p.Err(), ErrNotFinite) || scores.Rows != 11 {
+		t.Errorf("%v %v", scores, err)
 	}
 }
 

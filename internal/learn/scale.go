@@ -28,7 +28,7 @@ func (i *Interval) Valid() bool {
 
 // Proof states that no Gaussian q has an ELBO more than Bound nats above ELBO, at any scale of an
 // interval. Scale is the best scale tried, ELBO the ELBO of the q found there, and Steps the
-// number of scales. The formula is at ScaleCertificate of the root package.
+// number of scales. The formula is at GP.CertifyScale of the root package.
 type Proof struct {
 	Scale, ELBO, Bound float64
 	Steps              int

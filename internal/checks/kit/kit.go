@@ -110,7 +110,7 @@ func SmallCorpus() *pgsvi.Corpus {
 }
 
 // Reached returns a copy of q(z|λ) at a state of an Objective.
-func Reached[Q pgsvi.Dist](st pgsvi.State) Q {
+func Reached[Q pgsvi.Dist](st pgsvi.Stepper) Q {
 	q, err := pgsvi.Objective[Q]{}.Posterior(st)
 	if err != nil {
 		panic(err)
@@ -381,16 +381,16 @@ func PgSVI(n int, betaN float64, batch int) *pgsvi.Solver {
 }
 
 // AlgOf returns the algebra of a state by sites.
-func AlgOf[A site.Algebra](st pgsvi.State) A { return st.(Engined).Algebra().(A) }
+func AlgOf[A site.Algebra](st pgsvi.Stepper) A { return st.(Engined).Algebra().(A) }
 
-// Engined is a State by sites.
+// Engined is a Stepper by sites.
 type Engined interface {
 	Algebra() site.Algebra
 	SetAlgebra(a site.Algebra)
 }
 
 // RunOf returns the search of a state of a Learner.
-func RunOf(st pgsvi.State) *learn.Run { return st.(searching).Run() }
+func RunOf(st pgsvi.Stepper) *learn.Run { return st.(searching).Run() }
 
 type searching interface{ Run() *learn.Run }
 

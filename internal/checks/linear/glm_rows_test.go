@@ -562,7 +562,7 @@ func TestGLMRowsErrors(t *testing.T) {
 	}
 	_, loo := g.LOO(ctx, p)
 	_, psis := g.PSIS(ctx, nil, p, 10)
-	_, certify := g.CertifyScale(ctx, 0.1, 1, 1)
+	_, _, certify := g.CertifyScale(ctx, 0.1, 1, 1)
 	_, objective := g.Objective()
 	_, check := g.PredictiveCheck(ctx, nil, p, 10)
 	for _, err := range []error{loo, psis, certify, objective, check} {

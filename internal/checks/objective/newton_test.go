@@ -105,7 +105,7 @@ type gapCase struct {
 	model Model
 	// onward runs the same objective from the state that a run of model reached, and returns the
 	// best ELBO.
-	onward func(t *testing.T, st State) float64
+	onward func(t *testing.T, st Stepper) float64
 	solver Solver
 }
 
@@ -120,7 +120,7 @@ var gapRuns = []gapRun{{"nil", nil, 0}, {"KL 0.3", KL(), 0.3}, {"KL 0.05", KL(),
 	{"Euclidean", Euclidean(), 0.02}, {"SymKL", SymKL(), 0.2}, {"ReverseKL", ReverseKL(), 0.1}}
 
 // longest returns the ELBO of a long run of o from st.
-func longest[Q Dist](t *testing.T, o Objective[Q], st State, s Solver) float64 {
+func longest[Q Dist](t *testing.T, o Objective[Q], st Stepper, s Solver) float64 {
 	t.Helper()
 	q, err := o.Posterior(st)
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *gapCase) gaussian(rng *rand.Rand) string {
 		long, onward = o, Solver{MaxPasses: 6000, Divergence: Euclidean(), Converger: Never()}
 	}
 	c.model = o
-	c.onward = func(t *testing.T, st State) float64 { return longest(t, long, st, onward) }
+	c.onward = func(t *testing.T, st Stepper) float64 { return longest(t, long, st, onward) }
 	return fmt.Sprintf("%T, %s, %v, %s", lik, family, o.Init.Coordinates(), easy)
 }
 
@@ -237,7 +237,7 @@ func (c *gapCase) positive(rng *rand.Rand) string {
 		o, easy = o.Linearized(), "Zero"
 	}
 	c.model = o
-	c.onward = func(t *testing.T, st State) float64 {
+	c.onward = func(t *testing.T, st Stepper) float64 {
 		return longest(t, plain, st, Solver{MaxPasses: 1500})
 	}
 	return fmt.Sprintf("%s, %v, %s", name, coords, easy)

@@ -785,7 +785,7 @@ func TestCancelPosterior(t *testing.T) {
 // fitter is a model with its own Fit.
 type fitter[P any] interface {
 	Fit(ctx context.Context, s *Solver) (P, *Result, error)
-	Posterior(st State) (P, error)
+	Posterior(st Stepper) (P, error)
 }
 
 func testCancelPosterior[P any](t *testing.T, name string, m fitter[*P]) {

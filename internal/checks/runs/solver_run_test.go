@@ -155,19 +155,19 @@ type longModel struct {
 	name   string
 	model  Model
 	solver Solver
-	ask    func(st State) (func() []float64, error) // predicts by the posterior at st
+	ask    func(st Stepper) (func() []float64, error) // predicts by the posterior at st
 }
 
 // asking is longModel.ask of a model and the predictions of its posteriors.
 // modelOf is a Model of posteriors of one type.
 type modelOf[P any] interface {
 	Model
-	Posterior(st State) (P, error)
+	Posterior(st Stepper) (P, error)
 }
 
-func asking[P any](m modelOf[P], predict func(P) []float64) func(st State) (func() []float64,
+func asking[P any](m modelOf[P], predict func(P) []float64) func(st Stepper) (func() []float64,
 	error) {
-	return func(st State) (func() []float64, error) {
+	return func(st Stepper) (func() []float64, error) {
 		p, err := m.Posterior(st)
 		return func() []float64 { return predict(p) }, err
 	}
