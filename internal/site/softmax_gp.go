@@ -304,8 +304,15 @@ func (a *softmaxGPBase) targets(gamma []float64) {
 	}
 }
 
-// fine implements finer, by Newton's step of the precisions.
+// fine implements finer. It swaps Newton's step for the steps of precise, or the reverse.
 func (a *softmaxGPBase) fine(gamma []float64, s *term.Marginals) bool {
+	if a.sharp {
+		a.sharp, a.gain = false, 0
+		for c := range a.k {
+			a.precise(gamma, s, c)
+		}
+		return true
+	}
 	_, ok := a.gammaStep(s)
 	if ok {
 		a.targets(gamma)
