@@ -65,7 +65,7 @@ type softmaxBase struct {
 	sum               []float64 // ΣP_c, and its factor
 	mix               accel.Anderson
 	own               []softmaxWork // scratch of goroutines
-	size              int           // of softmaxWork.half
+	size              int           // length of softmaxWork.half
 	loop              parallel.Loop
 	values            []float64 // part of each class in log|C|/|V|
 

@@ -35,14 +35,14 @@ import (
 //
 //	½[(V_c∘V_c)(h_c − (1 − 1/K)γ_c) + (diag V_S − v_c)/K],   V_S = (C⁻¹ + ΣΓ_c/K)⁻¹.
 //
-// All other steps are those of softmaxBase.
+// softmaxBase takes all other steps.
 type softmaxGPBase struct {
 	softmaxBase
 	priorVar   []float64 // diagonal of C
 	now, trial softmaxGPState
 	v          []float64 // V_c of all classes in the state now, full
 	matrices   []float64 // N² numbers per class: XL_c⁻ᵀ of the last Cover, or gpNewton.own
-	root       []float64 // XL⁻ᵀ of V_S, for the last factor of total
+	root       []float64 // XL⁻ᵀ for the last factor of common
 
 	col, out []float64
 	gain     float64 // predicted gain of the precisions in the aim, in nats
@@ -270,7 +270,7 @@ const (
 	gpLess       = 3
 	gpMore       = 20
 	gpBound      = 1e-2
-	gpSharp      = 3 // of the estimate of the gap without Newton's step
+	gpSharp      = 3 // relative to the gap without Newton's step
 )
 
 // aim implements aimer. The step of the means is the step of softmaxBase. The γ are Newton's, with
@@ -403,7 +403,7 @@ type SoftmaxGP struct {
 }
 
 // NewSoftmaxGP returns the prior of terms of K latent values, each with covariance c in both
-// triangles. The errors are those of NewFactorModel.
+// triangles. It returns the errors of NewFactorModel.
 func NewSoftmaxGP(t *term.Terms, c []float64, workers term.Crew) (*SoftmaxGP, error) {
 	s := &SoftmaxGP{c: c}
 	l, err := NewFactorModel(t, c, workers.Halt)

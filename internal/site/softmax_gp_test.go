@@ -10,8 +10,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// repeatedRows returns a singular covariance of n rows in two dimensions, half of which are equal to
-// others, and labels of k classes. If linear is set, planes separate the classes and the functions
+// repeatedRows returns a singular covariance of n rows in two dimensions, and labels of k classes. Half
+// of the rows are copies of other rows. If linear is set, planes separate the classes and the functions
 // are linear.
 func repeatedRows(rng *rand.Rand, n, k int, linear bool) (c, y []float64) {
 	c, y = make([]float64, n*n), make([]float64, n)
@@ -74,7 +74,7 @@ func TestFactorModel(t *testing.T) {
 
 // TestSoftmaxGPFlat fits wide priors over equal rows, and linear functions of many rows, whose
 // precisions are flat. Without Newton's steps some runs stall 1e-3 nats from the optimum, and without
-// the steps of precise others do. The means must be those of C, and contrasts.
+// the steps of precise others do. The means must equal Ca, and a must be contrasts.
 func TestSoftmaxGPFlat(t *testing.T) {
 	sharp := 0
 	for seed := range uint64(17) {
