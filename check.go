@@ -626,7 +626,8 @@ func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 // come from a stream or a file. g may hold only some of the rows if q has a full covariance and at
 // most as many weights as rows.
 //
-// A Softmax with K classes takes 8 (K − 1)² N² + 8 K N² bytes and at least (K N)³ operations.
+// A Softmax with K classes takes 16 (K N)² bytes and at least (K N)³ operations, where the rank of
+// the covariance replaces N if it is less.
 // LOO.Err then includes a tenth of the change that each row causes, as for GLM.LOO.
 func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	if g.terms.K > 1 {
@@ -653,7 +654,7 @@ func (g *GP) looClasses(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	r, err := loo.ClassSites(ctx, g.terms, k, q.m, q.v, q.gamma, g.opt.MaxMemory, classLogProb)
+	r, err := loo.ClassFunctions(ctx, g.terms, k, q.a, q.gamma, g.opt.MaxMemory, classLogProb)
 	return newLOO(r, g.terms, err)
 }
 

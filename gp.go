@@ -59,7 +59,7 @@ type GPOptions struct {
 	// natural parameters.
 	Coordinates Coordinates
 	// MaxMemory is the number of bytes that the model may take. It needs about 64 N² bytes for K, V
-	// and working memory, or 88 N² + 24 K N² bytes for a Softmax of K classes. Zero means the limit
+	// and working memory, or 80 N² + 40 K N² bytes for a Softmax of K classes. Zero means the limit
 	// described at ErrMemory.
 	MaxMemory int64
 }

@@ -37,7 +37,7 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // # Cost
 //
 // Let there be N rows and D weights per class. A GLM takes about 210 K D² bytes, 12 (K D)² bytes
-// more for the proof, and K N D² operations per pass. A GP takes 24 K N² bytes and K N³ operations.
+// more for the proof, and K N D² operations per pass. A GP takes 40 K N² bytes and K N³ operations.
 // A SparseGP with M inducing inputs is a GLM with D = M features, which it stores in 12 N·M bytes.
 //
 // SparseGP.Learn learns the kernel from a GP of at most 500 of the rows, and reports this in

@@ -232,7 +232,7 @@ func TestClassGPLOOErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	few := gp(1, &GPOptions{MaxMemory: 9e6}, Softmax{Classes: 10}) // enough memory for a fit
+	few := gp(1, &GPOptions{MaxMemory: 12e6}, Softmax{Classes: 10}) // enough memory for a fit
 	ten, _, err := few.Fit(ctx, &Solver{MaxPasses: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -23,7 +24,7 @@ import (
 
 // This file leaves out the terms of softmax models. It removes a term from the contrast mean
 // field that package site fits, in closed form for the means and by rounds for the variances.
-// ClassRows is the entry point for linear models, and ClassSites in classes_gp.go for GPs.
+// ClassRows is the entry point for linear models, and ClassFunctions for GPs.
 
 // classCavities holds the terms of a softmax model under a Gaussian by contrast mean field. Only
 // contrasts of the K latent values count. With H_n = −∂²E_n/∂m∂mᵀ, a_n = ∂E_n/∂m and the matrix G
@@ -41,19 +42,7 @@ type classCavities struct {
 	k       int
 	m, v, a []float64 // all elements, n·K + k for value k of term n; m is without offset
 	h       []float64 // H_n of all terms, K×K each
-	on      classMover
-}
-
-// classMover is the matrix G, for weights (classWeights) or functions (classSites).
-type classMover interface {
-	// block stores the K×K block G_nn in g.
-	block(g []float64, n int)
-	// from stores G_·n u of all elements in dst.
-	from(dst, u []float64, n int)
-	// times stores G r of all elements in dst.
-	times(dst, r []float64)
-	// cov stores in dst the covariance of each element with the element of its class in term n.
-	cov(dst []float64, n int)
+	on      *classWeights
 }
 
 // ClassLogProb returns log ∫ p(y|η) N(η|m, diag v) dη of one term, in nats.
@@ -75,7 +64,7 @@ func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *ga
 	n, d, k := l.X.Rows, l.X.Cols, l.Terms.K
 	if err := memory.Check(l.MaxMemory, memory.Bytes(2, k*d, k*d)+memory.Bytes(4+float64(k), n, k),
 		fmt.Sprintf("to leave out each of %d rows of %d classes and %d weights", n, k, d),
-		"leave out rows of fewer, or raise GLMOptions.MaxMemory"); err != nil {
+		"leave out rows of fewer, or raise MaxMemory of the options"); err != nil {
 		return nil, err
 	}
 	c := &classCavities{terms: l.Terms, k: k, m: make([]float64, n*k), v: make([]float64, n*k)}
@@ -84,68 +73,147 @@ func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *ga
 	if err := c.expect(ctx); err != nil {
 		return nil, err
 	}
-	s := &classWeights{l: l, d: d, k: k, of: cov, inverse: make([]float64, k*d*k*d)}
-	x := make([]float64, d)
-	for i := range n {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
-		}
-		l.X.Dense1(x, i)
-		s.add(x, c.h[i*k*k:(i+1)*k*k])
+	var err error
+	if c.on, err = newClassWeights(ctx, l, cov, c.h); err != nil {
+		return nil, err
 	}
-	for j, p := range l.Prior.Classes(k) {
-		s.inverse[j*k*d+j] += p
-	}
-	if !dense.Cholesky(s.inverse, k*d) {
-		return nil, unfitted()
-	}
-	dense.Invert(s.inverse, k*d)
-	c.on = s
 	return c.leaveOut(ctx, logProb)
 }
 
-// classWeights is the classMover of the weights of all classes.
+// ClassFunctions leaves out the terms t of a softmax GP one at a time. Its K functions have the
+// covariance c, both triangles, and q has the sites gamma and a, K per term. It is ClassRows for the
+// linear model of the factor of c, whose weights have the means Xᵀa_c and the precisions I +
+// XᵀΓ_cX.
+func ClassFunctions(ctx context.Context, t *term.Terms, c, a, gamma []float64, maxMemory int64,
+	logProb ClassLogProb) (*Result, error) {
+	var h parallel.Halt
+	h.Watch(ctx)
+	defer h.Forget()
+	l, err := site.NewFactorModel(t, c, &h)
+	if halted := h.Err(); halted != nil {
+		return nil, fmt.Errorf("canceled while %s: %w", while, halted)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.MaxMemory = maxMemory
+	n, d, k := l.X.Rows, l.X.Cols, t.K
+	mean, cov := make([]float64, k*d), &gauss.Contrasts{}
+	for j := range k {
+		w, of := &gauss.Gaussian{}, make([]float64, n)
+		for i := range of {
+			of[i] = a[i*k+j]
+		}
+		l.X.AddMulT(mean[j*d:(j+1)*d], of, nil)
+		for i := range of {
+			of[i] = gamma[i*k+j]
+		}
+		w.Resize(d)
+		clear(w.P)
+		l.X.AddGram(w.P, of, nil, &design.Work{Halt: &h})
+		for i := range d {
+			w.P[i*(d+1)]++
+		}
+		if err := cov.Add(w); err != nil {
+			return nil, err
+		}
+	}
+	return ClassRows(ctx, l, mean, cov, logProb)
+}
+
+// classWeights is the matrix G of the weights of all classes.
 type classWeights struct {
 	l       *site.LinearModel
 	d, k    int
 	of      *gauss.Contrasts
 	inverse []float64 // G of the weights, full
+	blocks  []float64 // G_nn of all terms, K×K each
 }
 
-// add adds H ⊗ xxᵀ to the lower triangle of inverse.
-func (s *classWeights) add(x, h []float64) {
-	w := s.k * s.d
-	for c := range s.k {
-		for e := range c + 1 {
-			for i, xi := range x {
-				if xi != 0 {
-					at := (c*s.d+i)*w + e*s.d
-					floats.AddScaled(s.inverse[at:at+s.d], h[c*s.k+e]*xi, x)
-				}
-			}
+// newClassWeights returns G for the curvatures h of all terms.
+func newClassWeights(ctx context.Context, l *site.LinearModel, cov *gauss.Contrasts, h []float64) (
+	*classWeights, error) {
+	d, k := l.X.Cols, l.Terms.K
+	s := &classWeights{l: l, d: d, k: k, of: cov, inverse: make([]float64, k*d*k*d),
+		blocks: make([]float64, l.X.Rows*k*k)}
+	err := s.pairs(ctx, func(c, e int, m []float64, w *design.Work) {
+		weights := make([]float64, l.X.Rows)
+		for i := range weights {
+			weights[i] = h[(i*k+c)*k+e]
 		}
+		clear(m)
+		l.X.AddGram(m, weights, nil, w)
+		dense.FillUpper(m, d)
+		for i := range d {
+			copy(s.inverse[(c*d+i)*k*d+e*d:][:d], m[i*d:(i+1)*d])
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
+	for j, p := range l.Prior.Classes(k) {
+		s.inverse[j*k*d+j] += p
+	}
+	var halt parallel.Halt
+	halt.Watch(ctx)
+	defer halt.Forget()
+	ok := dense.CholeskyUntil(&halt, s.inverse, k*d)
+	if ok {
+		dense.InvertUntil(&halt, s.inverse, k*d)
+		dense.FillUpper(s.inverse, k*d)
+	}
+	switch err := halt.Err(); {
+	case err != nil:
+		return nil, fmt.Errorf("canceled while %s: %w", while, err)
+	case !ok:
+		return nil, unfitted()
+	}
+	return s, s.pairs(ctx, s.makeBlocks)
 }
 
-// block implements classMover.
-func (s *classWeights) block(g []float64, n int) {
-	x, w := make([]float64, s.d), s.k*s.d
-	s.l.X.Dense1(x, n)
-	for c := range s.k {
-		for e := range c + 1 {
+// pairs calls f for all classes c and e ≤ c, with room for a D×D matrix.
+func (s *classWeights) pairs(ctx context.Context,
+	f func(c, e int, m []float64, w *design.Work)) error {
+	workers := min(runtime.GOMAXPROCS(0), s.k*(s.k+1)/2)
+	m, work := dense.NewRows(workers, s.d*s.d), make([]design.Work, workers)
+	err := parallel.Each(ctx, s.k*s.k, workers, func(w, p int) error {
+		if c, e := p/s.k, p%s.k; e <= c {
+			f(c, e, m[w], &work[w])
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		return fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
+	}
+	return err
+}
+
+// classChunk is the number of rows whose blocks are computed together.
+const classChunk = 256
+
+// makeBlocks computes x_nᵀGx_n of all rows, for the part G of inverse that belongs to the classes c
+// and e.
+func (s *classWeights) makeBlocks(c, e int, g []float64, w *design.Work) {
+	n, d, k := s.l.X.Rows, s.d, s.k
+	for i := range d {
+		copy(g[i*d:(i+1)*d], s.inverse[(c*d+i)*k*d+e*d:][:d])
+	}
+	gx, x := make([]float64, d*min(n, classChunk)), make([]float64, d)
+	for lo := 0; lo < n; lo += classChunk {
+		hi := min(lo+classChunk, n)
+		s.l.X.MulRows(gx[:d*(hi-lo)], g, lo, hi, w)
+		for i := lo; i < hi; i++ {
+			s.l.X.Dense1(x, i)
 			var sum float64
-			for i, xi := range x {
-				if xi != 0 {
-					at := (c*s.d+i)*w + e*s.d
-					sum += xi * floats.Dot(s.inverse[at:at+s.d], x)
-				}
+			for j, xj := range x {
+				sum += xj * gx[j*(hi-lo)+i-lo]
 			}
-			g[c*s.k+e], g[e*s.k+c] = sum, sum
+			s.blocks[(i*k+c)*k+e], s.blocks[(i*k+e)*k+c] = sum, sum
 		}
 	}
 }
 
-// from implements classMover.
+// from stores G_·n u of all elements in dst.
 func (s *classWeights) from(dst, u []float64, n int) {
 	x, r := make([]float64, s.d), make([]float64, 0, s.k*s.d)
 	s.l.X.Dense1(x, n)
@@ -178,7 +246,7 @@ func (s *classWeights) solve(r []float64, c int) []float64 {
 	return out
 }
 
-// times implements classMover.
+// times stores G r of all elements in dst.
 func (s *classWeights) times(dst, r []float64) {
 	x, all := make([]float64, s.d), make([]float64, s.k*s.d)
 	for i := range s.l.X.Rows {
@@ -194,7 +262,7 @@ func (s *classWeights) times(dst, r []float64) {
 	s.spread(dst, all)
 }
 
-// cov implements classMover.
+// cov stores in dst the covariance of each element with the element of its class in term n.
 func (s *classWeights) cov(dst []float64, n int) {
 	x, w, m := make([]float64, s.d), make([]float64, s.d), make([]float64, s.l.X.Rows)
 	s.l.X.Dense1(x, n)
@@ -243,8 +311,7 @@ func (c *classCavities) leaveTerm(n int) (q *classCavity, ok bool) {
 	k, part := c.k, oneDatum(c.terms, n)
 	m, v, a := c.m[n*k:(n+1)*k], c.v[n*k:(n+1)*k], c.a[n*k:(n+1)*k]
 	h := mat.NewDense(k, k, c.h[n*k*k:(n+1)*k*k])
-	g, gh := mat.NewDense(k, k, nil), mat.NewDense(k, k, nil)
-	c.on.block(g.RawMatrix().Data, n)
+	g, gh := mat.NewDense(k, k, c.on.blocks[n*k*k:(n+1)*k*k]), mat.NewDense(k, k, nil)
 	gh.Mul(g, h)
 	q = &classCavity{m: make([]float64, k), v: make([]float64, k), pull: make([]float64, k)}
 	q.leverage = mat.Trace(gh)

@@ -9,7 +9,7 @@
 //	rows.go         cavities of linear models
 //	sites.go        cavities of GPs
 //	levels.go       all rows of a level of a grouping factor
-//	classes.go      cavities of softmax models; classes_gp.go for GPs
+//	classes.go      cavities of softmax models
 //	draws.go        importance sampling; weights.go has samplers for linear models
 //	series.go       log p(y|w) of many rows as a polynomial of few weights
 //	sample.go       log p(y|w) of many rows from a sample of the rows

@@ -8,8 +8,8 @@ import (
 // This file declares how the engine sees a covariance: Mover and Base with three required
 // methods, and optional interfaces for faster or more accurate steps. BaseAlgebra and Problem
 // (sites.go, algebra.go) are the callers. The implementations are denseBase and CovMover for
-// stored covariances, the bases of weights.go, and the contrast mean fields contrast and
-// contrastGP.
+// stored covariances, the bases of weights.go, and the contrast mean fields softmaxBase and
+// softmaxGPBase.
 
 // Mover computes a Gaussian from a base N(m0, C) of the variables η and changes of its sites:
 //

@@ -46,11 +46,12 @@
 // target precisions. Anderson acceleration then mixes (log γ, m), and steps that need a single
 // latent value are skipped. A softmax model of two classes has the expectations of a logit.
 //
-// There are two such bases, and both are contrast mean fields: contrast for linear models, and
-// contrastGP for functions. The first step of a linear model goes to the sites at the mode of the
-// means, which L-BFGS finds without covariances (softmax_start.go). Expectations are coarse far
-// from the optimum (coarse.go), and a proof waits until the gap is small (softmax_proof.go). If
-// two classes are stuck, the logit of their difference is solved instead (softmax_two.go).
+// softmaxBase fits linear models by contrast mean field. A GP is a linear model in the pivoted factor
+// of its covariance. softmaxGPBase (softmax_gp.go) embeds softmaxBase for it, and restricts the
+// precisions to sites. The first step goes to the sites at the mode of the means, which L-BFGS
+// finds without covariances (softmax_start.go). Expectations are coarse far from the optimum
+// (coarse.go), and a proof waits until the gap is small (softmax_proof.go). If two classes are
+// stuck, the logit of their difference is solved instead (softmax_two.go).
 //
 // # Steps
 //

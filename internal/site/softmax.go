@@ -65,6 +65,7 @@ type softmaxBase struct {
 	sum               []float64 // ΣP_c, and its factor
 	mix               accel.Anderson
 	own               []softmaxWork // scratch of goroutines
+	size              int           // length of softmaxWork.half
 	loop              parallel.Loop
 	values            []float64 // part of each class in log|C|/|V|
 
@@ -118,7 +119,7 @@ func SoftmaxMemory(k, n, d int) float64 {
 // newSoftmaxBase returns the base of l at the prior.
 func newSoftmaxBase(l *LinearModel) *softmaxBase {
 	a := &softmaxBase{x: l.X, k: l.Terms.K, prec: l.Prior.Classes(l.Terms.K), due: contrastProof,
-		check: contrastProof}
+		check: contrastProof, size: l.X.Cols * l.X.Cols}
 	a.share = make([]float64, len(a.prec))
 	for i := range a.share {
 		a.share[i] = 1 / float64(a.k)
@@ -200,10 +201,9 @@ func (a *softmaxBase) each(f func(c int, s *softmaxWork) bool) bool {
 	if len(a.own) < workers {
 		a.own = append(a.own, make([]softmaxWork, workers-len(a.own))...)
 	}
-	n, d := a.x.Rows, a.x.Cols
 	for i := range a.own {
-		a.own[i].col, a.own[i].half = dense.Resize(a.own[i].col, n),
-			dense.Resize(a.own[i].half, d*d)
+		a.own[i].col, a.own[i].half = dense.Resize(a.own[i].col, a.x.Rows),
+			dense.Resize(a.own[i].half, a.size)
 	}
 	a.values = dense.Resize(a.values, a.k)
 	failed := make([]bool, a.k)
@@ -620,19 +620,24 @@ func (a *softmaxBase) resume(gamma []float64) {
 	t.q, t.lagrange = dense.Resize(t.q, a.k*d*d), dense.Resize(t.lagrange, d*d)
 	ok := a.each(func(c int, s *softmaxWork) bool {
 		q := a.class(t.q, c)
-		clear(q)
-		a.x.AddGram(q, classOf(s.col, gamma, c), nil, &s.Work)
-		prec, _ := a.lambda(c)
-		for j, l := range prec {
-			q[j*d+j] += l
-		}
-		if !dense.Cholesky(q, d) {
+		if !a.factor(q, c, gamma, s) {
 			return false
 		}
 		dense.Invert(q, d)
 		return true
 	})
 	a.resumed, a.moved = false, ok && a.lagrange(t)
+}
+
+// factor stores the Cholesky factor of Λ_c + XᵀΓ_cX in q. It returns false if there is no factor.
+func (a *softmaxBase) factor(q []float64, c int, gamma []float64, s *softmaxWork) bool {
+	clear(q)
+	a.x.AddGram(q, classOf(s.col, gamma, c), nil, &s.Work)
+	prec, _ := a.lambda(c)
+	for j, l := range prec {
+		q[j*a.x.Cols+j] += l
+	}
+	return dense.Cholesky(q, a.x.Cols)
 }
 
 // lagrange computes the factor of Σ_c g_cq_cg_c for t, where g is the gauge. It returns false if
@@ -697,7 +702,7 @@ func NewSoftmaxAlgebra(l *LinearModel, workers term.Crew) (*SoftmaxAlgebra, erro
 		var err error
 		gamma := slices.Repeat([]float64{1}, l.X.Rows)
 		if own, s.basis, err = l.inSpan(gamma, workers.Halt); err != nil {
-			return nil, err
+			return s, err
 		}
 	}
 	a := newSoftmaxBase(own)

@@ -12,7 +12,7 @@ import (
 // This file finds the next means of a contrast mean field (softmax.go). The curvature of a term
 // of K scores is about diag δ − δδᵀ/Σδ, but the sites have only its diagonal, γ_c = δ_c −
 // δ_c²/Σδ. A softmax has that curvature at a point, with δ = π. Problem.Stride calls aim (see
-// aimer in base.go); contrastGP uses coupling in its own aim.
+// aimer in base.go), and the aim of softmaxGPBase begins with it.
 
 // coupled computes δ from the γ of a term, stores it in delta and returns 1/Σδ. Let t be the part
 // δ/Σδ of the class with the greatest γ, so 1/Σδ = x = t(1 − t)/γ for that γ. The parts of the

@@ -1,246 +1,259 @@
 package site
 
 import (
+	"errors"
+	"fmt"
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file fits softmax models whose K latent values are functions with a dense covariance: GPs.
-// contrastGP is the base of the engine for them, and SoftmaxGP its Algebra. softmax_gp_newton.go
-// takes Newton's steps of the precisions. The softmax GPs of the root package and of package learn
-// use SoftmaxGP.
+// This file fits softmax GPs. A GP of K classes is a linear softmax model in the pivoted factor of
+// its covariance, C = XXᵀ, with weights w_c ~ N(0, I); see NewFactorModel. softmaxGPBase is the
+// base of softmax.go with precisions that come from sites, and SoftmaxGP is its Algebra.
+// softmax_gp_newton.go takes Newton's steps of the precisions. The softmax GPs of the root package
+// and of package learn use SoftmaxGP. Read softmax.go first.
 
-// softmaxGPBase is the base of K functions with covariance C at the terms. Only contrasts count; see
-// contrast. For the contrasts V_c = (C⁻¹ + Γ_c)⁻¹ follows from the sites directly, and
+// softmaxGPBase is a softmaxBase whose precisions are Λ plus the sites of a class,
 //
-//	log|C|/|V| = Σ_c log|I + CΓ_c| − log|I + C ΣΓ_c/K| + Σγv/K,
+//	P_c = Λ + XᵀΓ_cX,   so that   V_c = XP_c⁻¹Xᵀ = (C⁻¹ + Γ_c)⁻¹
 //
-// so there is nothing to solve. But then the best γ is not the curvature h = E π(1 − π), because
-// the gradient of the ELBO in γ_c is
+// at the rows. The family of softmaxBase also has all other P_c. Its ELBO is greater, but a step
+// takes ten times as long if there are as many weights as rows. With these P_c the formula of
+// softmaxBase becomes
+//
+//	log|C|/|V| = Σ_c log|I + CΓ_c| − log|I + C ΣΓ_c/K| + Σγv/K.
+//
+// The best γ is not the curvature h = E π(1 − π), because the gradient of the ELBO in γ_c is
 //
 //	½[(V_c∘V_c)(h_c − (1 − 1/K)γ_c) + (diag V_S − v_c)/K],   V_S = (C⁻¹ + ΣΓ_c/K)⁻¹.
+//
+// softmaxBase takes all other steps.
 type softmaxGPBase struct {
-	n, k int
-	c    []float64 // both triangles
-	crew term.Crew
-	of   *BaseAlgebra
+	softmaxBase
+	priorVar   []float64 // diagonal of C
+	now, trial softmaxGPState
+	v          []float64 // V_c of all classes in the state now, full
+	matrices   []float64 // N² numbers per class: XL_c⁻ᵀ of the last Cover, or gpNewton.own
+	root       []float64 // XL⁻ᵀ for the last factor of common
 
-	fac      dense.SiteFactor
-	exp      dense.Expansion
-	cur, try softmaxGPState
-	moved    bool // cur is the current state
-	resumed  bool
 	col, out []float64
-	scaled   []float64 // n² of scratch
-
-	h                coupling
-	r, z, p, q, s, e []float64
-	mean, precision  float64 // predicted gains of the aim, in nats
-
-	step  gpNewton
-	trend trend
-	sure  float64 // predicted gain of Newton's step of the precisions, in nats; 0 means unknown
+	gain     float64 // predicted gain of the precisions in the aim, in nats
+	step     gpNewton
 }
 
-// softmaxGPState is the result of Cover.
+// softmaxGPState is the part of the result of Cover that softmaxState lacks.
 type softmaxGPState struct {
-	v        []float64 // V_c of all classes, full
-	common   []float64 // diag V_S
-	gamma    []float64
-	lagrange []float64 // L of Σ_c V_c
+	gamma  []float64
+	common []float64 // diag V_S
 }
 
-// SoftmaxGPMatrices returns how many N×N matrices a contrast mean field of K functions has.
-func SoftmaxGPMatrices(k int) float64 { return float64(3*k + 11) }
+// SoftmaxGPMatrices returns how many N×N matrices a softmax GP of K classes and its posterior have
+// at most, as measured. Singular covariances need fewer.
+func SoftmaxGPMatrices(k int) float64 { return float64(5*k + 10) }
+
+// A residual variance of a row counts as zero if it is at most factorRounding of its variance. A
+// residual below −factorIndefinite of the variance is no rounding error.
+const (
+	factorRounding   = 1e-14
+	factorIndefinite = 1e-6
+)
+
+// NewFactorModel returns the linear model of functions with the covariance c, both triangles, at
+// the terms t. Its rows are the rows of the pivoted Cholesky factor of c, so it has fewer weights
+// than rows if c is singular. Its weights have the prior N(0, I). The error wraps
+// sentinel.ErrNotPosDef or sentinel.ErrNotFinite, or is the error of h.
+func NewFactorModel(t *term.Terms, c []float64, h *parallel.Halt) (*LinearModel, error) {
+	n := t.Len()
+	diag := make([]float64, n)
+	for i := range diag {
+		diag[i] = c[i*n+i]
+	}
+	pivots := dense.Pivots{Halt: h, Rank: n, Negligible: factorRounding,
+		NotPosDef: factorIndefinite, Columns: func(dst []float64, pivots, rows []int) {
+			for a, p := range pivots {
+				for b, i := range rows {
+					dst[a*len(rows)+b] = c[p*n+i]
+				}
+			}
+		}}
+	chosen, x, err := pivots.Factor(diag)
+	var at *dense.PivotError
+	switch {
+	case errors.As(err, &at) && (math.IsNaN(at.Cov) || math.IsInf(at.Cov, 0)):
+		return nil, fmt.Errorf("covariance of rows %d and %d is %v: %w", at.Pivot, at.Row, at.Cov,
+			sentinel.ErrNotFinite)
+	case at != nil:
+		return nil, fmt.Errorf("covariance of the rows: %w: %w", at, sentinel.ErrNotPosDef)
+	case err != nil:
+		return nil, err
+	}
+	d := max(1, len(chosen)) // if all covariances are 0, one feature that is 0
+	l := &LinearModel{Terms: t, X: &design.Matrix{Rows: n, Cols: d, Dense: x},
+		Prior: gauss.Prior{Mean: make([]float64, d), Prec: make([]float64, d)},
+		Names: make([]string, d)}
+	for j := range d {
+		l.Prior.Prec[j], l.Names[j] = 1, fmt.Sprintf("pivot %d", j)
+	}
+	return l, nil
+}
 
 // Prior implements Base.
 func (a *softmaxGPBase) Prior() (s term.Marginals) {
-	s.Resize(a.n * a.k)
-	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
-		clear(x)
-	}
-	for i := range s.V {
-		n := i / a.k
-		s.V[i] = a.c[n*a.n+n]
-	}
-	return s
+	n := a.x.Rows
+	dense.ResizeAll(n, &a.priorVar, &a.col, &a.out)
+	w := &a.step
+	dense.ResizeAll(n*a.k, &w.r, &w.z, &w.p, &w.q, &w.x)
+	a.reach(a.priorVar, 0)
+	return a.softmaxBase.Prior()
 }
 
 // Cover implements Mover.
 func (a *softmaxGPBase) Cover(v, delta []float64) (logDet float64, ok bool) {
-	n, k, t := a.n, a.k, &a.try
-	dense.ResizeAll(n, &a.col, &a.out)
-	dense.ResizeAll(n, &t.common)
-	t.v, t.lagrange = dense.Resize(t.v, k*n*n), dense.Resize(t.lagrange, n*n)
-	t.gamma = append(t.gamma[:0], delta...)
-	a.fac.Halt = a.crew.Halt
-	clear(t.lagrange)
-	for c := range k {
-		if !a.fac.Factor(a.c, n, classOf(a.col, delta, c)) {
-			return 0, false
+	n, d, k, t := a.x.Rows, a.x.Cols, a.k, &a.try
+	dense.ResizeAll(k*d*d, &t.q)
+	dense.ResizeAll(d*d, &t.lagrange)
+	dense.ResizeAll(k*n*n, &a.matrices)
+	dense.ResizeAll(n, &a.trial.common)
+	a.trial.gamma = append(a.trial.gamma[:0], delta...)
+	if !a.each(func(c int, s *softmaxWork) bool {
+		q, z := a.class(t.q, c), a.rows(c)
+		if !a.factor(q, c, delta, s) {
+			return false
 		}
-		logDet += a.fac.LogDet
-		a.fac.Expand(&a.exp, a.c, n)
-		vc := t.class(c, n)
-		a.fac.Covariance(vc, &a.exp)
-		dense.FillUpper(vc, n)
-		floats.Add(t.lagrange, vc)
+		sum := dense.LogDet(q, d)
+		a.solveRows(z, q)
 		for i := range n {
-			x := vc[i*n+i]
+			x := floats.Dot(z[i*d:(i+1)*d], z[i*d:(i+1)*d])
 			v[i*k+c] = x
-			logDet += delta[i*k+c] * x / float64(k)
+			sum += delta[i*k+c] * x / float64(k)
 		}
-	}
-	for i := range a.col {
-		a.col[i] = floats.Sum(delta[i*k:(i+1)*k]) / float64(k)
-	}
-	if !a.fac.Factor(a.c, n, a.col) {
+		dense.Invert(q, d)
+		a.values[c] = sum
+		return true
+	}) {
 		return 0, false
 	}
-	logDet -= a.fac.LogDet
-	a.fac.Expand(&a.exp, a.c, n)
-	ok = a.fac.Variances(t.common, &a.exp) && (dense.Cholesky(t.lagrange, n) || t.ridge(n))
-	return logDet, ok && !math.IsNaN(logDet) && !a.crew.Halt.Stopped()
+	if !a.common(delta) {
+		return 0, false
+	}
+	logDet = floats.Sum(a.values) - dense.LogDet(a.sum, d)
+	for i := range n {
+		a.trial.common[i] = floats.Dot(a.root[i*d:(i+1)*d], a.root[i*d:(i+1)*d])
+	}
+	return logDet, a.lagrange(t) && !math.IsNaN(logDet) && !a.crew.Halt.Stopped()
 }
 
-// Equal rows make Σ_c V_c singular. Its factor is then the factor of the sum with leastRidge of
-// its largest element added to the diagonal, or more up to mostRidge.
-const (
-	leastRidge = 1e-14
-	mostRidge  = 1e-8
-)
-
-// ridge factors Σ_c V_c after adding to its diagonal. It returns false if even mostRidge is too
-// little.
-func (t *softmaxGPState) ridge(n int) bool {
-	for part := leastRidge; part <= mostRidge; part *= 10 {
-		clear(t.lagrange)
-		for c := range len(t.v) / (n * n) {
-			floats.Add(t.lagrange, t.class(c, n))
-		}
-		most := 0.0
-		for i := range n {
-			most = math.Max(most, t.lagrange[i*n+i])
-		}
-		for i := range n {
-			t.lagrange[i*n+i] += part * most
-		}
-		if dense.Cholesky(t.lagrange, n) {
-			return true
-		}
-	}
-	return false
+// rows returns the place of XL_c⁻ᵀ in matrices.
+func (a *softmaxGPBase) rows(c int) []float64 {
+	n := a.x.Rows
+	return a.matrices[c*n*n : c*n*n+n*a.x.Cols]
 }
 
-// class returns V_c.
-func (t *softmaxGPState) class(c, n int) []float64 { return t.v[c*n*n : (c+1)*n*n] }
-
-// times stores V_c x_c of all classes in dst.
-func (a *softmaxGPBase) times(t *softmaxGPState, dst, x []float64) {
-	for c := range a.k {
-		dense.Symv(1, dense.Symmetric(t.class(c, a.n), a.n), dense.Vector(classOf(a.col, x, c)), 0,
-			dense.Vector(a.out))
-		for i, y := range a.out {
-			dst[i*a.k+c] = y
-		}
-	}
+// solveRows stores XL⁻ᵀ in z.
+func (a *softmaxGPBase) solveRows(z, l []float64) {
+	n, d := a.x.Rows, a.x.Cols
+	copy(z, a.x.Dense)
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(l, d), dense.General(z, n, d))
 }
 
-// restrict stores V_c(r_c − λ) of all classes in z, where λ makes their sum over classes 0, and
-// subtracts λ from r.
-func (a *softmaxGPBase) restrict(t *softmaxGPState, z, r []float64) {
-	a.times(t, z, r)
-	sum := make([]float64, a.n)
-	for i := range sum {
-		sum[i] = floats.Sum(z[i*a.k : (i+1)*a.k])
+// common computes the factor of Λ + XᵀΓ̄X in sum and root, where Γ̄ is the mean over the classes
+// of gamma. It returns false if there is no factor.
+func (a *softmaxGPBase) common(gamma []float64) bool {
+	n, d, k := a.x.Rows, a.x.Cols, a.k
+	dense.ResizeAll(d*d, &a.sum)
+	dense.ResizeAll(n*d, &a.root)
+	for i := range a.col {
+		a.col[i] = floats.Sum(gamma[i*k:(i+1)*k]) / float64(k)
 	}
-	dense.Potrs(t.lagrange, sum)
-	for i, l := range sum {
-		floats.AddConst(-l, r[i*a.k:(i+1)*a.k])
+	clear(a.sum)
+	a.x.AddGram(a.sum, a.col, nil, &design.Work{Halt: a.crew.Halt})
+	for j, l := range a.prec[:d] {
+		a.sum[j*d+j] += l
 	}
-	a.times(t, z, r)
+	if !dense.CholeskyUntil(a.crew.Halt, a.sum, d) {
+		return false
+	}
+	a.solveRows(a.root, a.sum)
+	return true
 }
 
-// Move implements Mover.
+// square stores both triangles of zzᵀ in dst, for the rows z of XL⁻ᵀ.
+func (a *softmaxGPBase) square(dst, z []float64) {
+	n := a.x.Rows
+	clear(dst)
+	dense.AddProduct(a.crew.Halt, dst, n, 1, dense.General(z, n, a.x.Cols))
+	dense.FillUpper(dst, n)
+}
+
+// covariance returns V_c of the state now.
+func (a *softmaxGPBase) covariance(c int) []float64 {
+	nn := a.x.Rows * a.x.Rows
+	return a.v[c*nn : (c+1)*nn]
+}
+
+// Move implements Mover. Only contrasts count, so it removes the common part of all classes from u,
+// which predictions at other rows would keep.
 func (a *softmaxGPBase) Move(d, delta, u []float64) (square float64) {
-	a.restrict(&a.try, d, u)
-	a.contrasts(d, u, delta)
-	return floats.Dot(u, d)
-}
-
-// contrasts completes the r of restrict to C⁻¹z = r − Γz. The common part of all classes is only
-// rounding in z if ΣV_c is nearly singular, and may be large in r. It is removed from both,
-// because neither has a common part.
-func (a *softmaxGPBase) contrasts(z, r, gamma []float64) {
-	for i, x := range z {
-		r[i] -= gamma[i] * x
+	square = a.softmaxBase.Move(d, delta, u)
+	for i := 0; i < len(u); i += a.k {
+		floats.AddConst(-floats.Sum(u[i:i+a.k])/float64(a.k), u[i:i+a.k])
 	}
-	for i := 0; i < len(z); i += a.k {
-		for _, x := range [][]float64{z[i : i+a.k], r[i : i+a.k]} {
-			floats.AddConst(-floats.Sum(x)/float64(a.k), x)
-		}
-	}
+	return square
 }
 
 // Accept implements Mover.
 func (a *softmaxGPBase) Accept() {
-	a.cur, a.try = a.try, a.cur
-	a.moved, a.sure = true, 0
-}
-
-// use, restart, start, follow, stale, settled, save and resume implement keeper.
-func (a *softmaxGPBase) use(c term.Crew)            { a.crew = c }
-func (a *softmaxGPBase) restart()                   { a.moved = false }
-func (a *softmaxGPBase) start()                     {}
-func (a *softmaxGPBase) follow() (distance float64) { return math.NaN() }
-func (a *softmaxGPBase) stale()                     {}
-func (a *softmaxGPBase) settled() bool              { return true }
-
-func (a *softmaxGPBase) save(c *save.Coder) {
-	moved := a.moved
-	c.Float(&a.sure)
-	a.trend.state(c)
-	if c.Bool(&moved); c.Reading() {
-		a.resumed = moved
+	a.softmaxBase.Accept()
+	a.warm = false // there are no P to start from
+	a.now, a.trial = a.trial, a.now
+	a.v = dense.Resize(a.v, a.k*a.x.Rows*a.x.Rows)
+	for c := range a.k {
+		a.square(a.covariance(c), a.rows(c))
 	}
 }
 
+// resume implements keeper.
 func (a *softmaxGPBase) resume(gamma []float64) {
 	if !a.resumed {
 		return
 	}
 	a.resumed = false
+	sure, weight := a.sure, a.cur.weight // Accept replaces them
 	if _, ok := a.Cover(make([]float64, len(gamma)), gamma); ok {
-		sure := a.sure // Accept clears it
 		a.Accept()
-		a.sure = sure
+		a.sure, a.cur.weight = sure, weight
 	}
 }
 
-// ready, prove and decrement implement prover. There is no proof, and the predicted gain is the
-// gain of aim. If that may meet a goal, Newton's step computes the gain that the precisions still
-// have.
-func (a *softmaxGPBase) ready() (bool, error) { return true, nil }
-
+// prove implements prover. There is no proof. If the predicted gain may meet a goal, Newton's step
+// computes the gain that the precisions still have, unless the aim has already taken that step.
 func (a *softmaxGPBase) prove(within float64) (Proof, error) {
 	p := Proof{made: true, bound: math.Inf(1)}
 	a.sure = 0
-	if gap := a.decrement(); gap <= max(within, contrastGPGoal, contrastGPGoalRow*float64(a.n)) {
-		if sure, ok := a.newton(&a.of.Batch.Cur.Marginals); ok {
-			a.sure = sure
+	gap := a.decrement()
+	if !a.sharp && gap <= max(within, softmaxGPGoal(a.x.Rows)) {
+		if sure, ok := a.gammaStep(&a.of.Batch.Cur.Marginals); ok {
+			a.sure, a.sharp = sure, sure > gpSharp*gap
+			if a.sharp && !a.step.cut {
+				a.targets(a.of.Batch.tg)
+			}
 		}
 	}
 	return p, a.crew.Halt.Err()
 }
 
+// decrement implements prover.
 func (a *softmaxGPBase) decrement() float64 {
 	if p := &a.of.Batch; a.of.Batched && a.moved && p.aim() {
-		return a.mean + max(a.sure, a.precision)
+		return a.aims.promise + max(a.sure, a.gain)
 	}
 	return math.Inf(1)
 }
@@ -249,85 +262,69 @@ func (a *softmaxGPBase) decrement() float64 {
 // factor of at least e^−gpLess and at most 1 + gpMore. A precision of at most gpBound of its
 // prior precision that should decrease is at its bound and stays. Most precisions are at their
 // bound under a wide prior, and would predict a gain that they cannot reach.
+//
+// If Newton's step predicts gpSharp times the gain, the precisions are flat, and their aim is
+// Newton's step from then on.
 const (
 	gpPrecisions = 3
 	gpLess       = 3
 	gpMore       = 20
 	gpBound      = 1e-2
+	gpSharp      = 3 // relative to the gap without Newton's step
 )
 
-// aim implements aimer. The step of the means is the step of contrast.aim, with C⁻¹ in place of
-// Λ. The γ are Newton's, with the Hessian −½(1 − 1/K) V_c∘V_c.
+// aim implements aimer. The step of the means is the step of softmaxBase. The γ are Newton's, with
+// the Hessian −½(1 − 1/K) V_c∘V_c.
 func (a *softmaxGPBase) aim(dst, step, gamma []float64, s *term.Marginals) bool {
-	if !a.moved {
+	if !a.softmaxBase.aim(dst, step, gamma, s) {
 		return false
 	}
-	t := &a.cur
-	dense.ResizeAll(a.n*a.k, &a.r, &a.z, &a.p, &a.q, &a.s, &a.e)
-	dense.ResizeAll(a.n, &a.col, &a.out)
-	a.h.set(s.Tg, a.k)
-	// (C⁻¹ + H)δ = α̂ − a, with q = C⁻¹p for each direction p.
-	floats.SubTo(a.r, s.D1, s.A)
-	clear(step)
-	copy(a.q, a.r)
-	a.restrict(t, a.p, a.q)
-	a.contrasts(a.p, a.q, t.gamma)
-	rho := floats.Dot(a.r, a.p)
-	a.mean = 0
-	for first, tries := rho, 0; rho > 0 && tries < aimSolves && !a.crew.Halt.Stopped(); tries++ {
-		copy(a.e, a.p)
-		a.h.times(a.e)
-		floats.Add(a.e, a.q)
-		curve := floats.Dot(a.p, a.e)
-		if !(curve > 0) {
-			return false
-		}
-		length := rho / curve
-		a.mean += 0.5 * length * rho
-		floats.AddScaled(step, length, a.p)
-		floats.AddScaled(a.r, -length, a.e)
-		copy(a.s, a.r)
-		a.restrict(t, a.z, a.s)
-		a.contrasts(a.z, a.s, t.gamma)
-		next := floats.Dot(a.r, a.z)
-		if !(next > aimReduction*aimReduction*first) {
-			break
-		}
-		for i, x := range a.z {
-			a.p[i] = x + next/rho*a.p[i]
-			a.q[i] = a.s[i] + next/rho*a.q[i]
-		}
-		rho = next
+	a.gain = 0
+	promise, ok := 0.0, false
+	if a.sharp {
+		promise, ok = a.gammaStep(s)
 	}
-	copy(a.e, step)
-	a.h.times(a.e)
-	floats.SubTo(dst, s.D1, a.e)
-	a.precision = 0
-	for c := range a.k {
-		a.precise(gamma, s, c)
+	if ok && !a.step.cut {
+		a.targets(gamma)
+	} else {
+		for c := range a.k {
+			a.precise(gamma, s, c)
+		}
 	}
+	a.gain = max(a.gain, promise)
 	return true
 }
 
-// fine implements finer, by Newton's step of the precisions.
+// targets stores the precisions after the last gammaStep in gamma.
+func (a *softmaxGPBase) targets(gamma []float64) {
+	for c := range a.k {
+		for i := range a.x.Rows {
+			gamma[i*a.k+c] = a.now.gamma[i*a.k+c] * math.Exp(a.step.y[c*a.x.Rows+i])
+		}
+	}
+}
+
+// fine implements finer. It swaps Newton's step for the steps of precise, or the reverse.
 func (a *softmaxGPBase) fine(gamma []float64, s *term.Marginals) bool {
-	if _, ok := a.newton(s); !ok {
-		return false
-	}
-	for c := range a.k {
-		for i := range a.n {
-			gamma[i*a.k+c] = a.cur.gamma[i*a.k+c] * math.Exp(a.step.y[c*a.n+i])
+	if a.sharp {
+		a.sharp, a.gain = false, 0
+		for c := range a.k {
+			a.precise(gamma, s, c)
 		}
+		return true
 	}
-	return true
+	_, ok := a.gammaStep(s)
+	if ok {
+		a.targets(gamma)
+	}
+	return ok
 }
 
-// precise stores the γ to aim at of class c in gamma, and adds their predicted gain to
-// a.precision.
+// precise stores the γ to aim at of class c in gamma, and adds their predicted gain to gain.
 func (a *softmaxGPBase) precise(gamma []float64, s *term.Marginals, c int) {
-	n, k, t := a.n, a.k, &a.cur
-	v, part := t.class(c, n), 1-1/float64(k)
-	r, z, p, q, x := a.r[:n], a.z[:n], a.p[:n], a.q[:n], a.e[:n]
+	n, k, t, w := a.x.Rows, a.k, &a.now, &a.step
+	v, part := a.covariance(c), 1-1/float64(k)
+	r, z, p, q, x := w.r[:n], w.z[:n], w.p[:n], w.q[:n], w.x[:n]
 	square := func(dst, x []float64) { // (V∘V)x
 		for i := range dst {
 			var y float64
@@ -338,7 +335,7 @@ func (a *softmaxGPBase) precise(gamma []float64, s *term.Marginals, c int) {
 		}
 	}
 	bound := make([]bool, n)
-	scaled := func() { // by the diagonal of V∘V
+	rescale := func() { // by the diagonal of V∘V
 		for i, y := range r {
 			d := v[i*n+i]
 			if z[i] = 0; d > 0 && !bound[i] {
@@ -352,9 +349,9 @@ func (a *softmaxGPBase) precise(gamma []float64, s *term.Marginals, c int) {
 	square(r, z)
 	for i := range r {
 		r[i] += (t.common[i] - v[i*n+i]) / float64(k)
-		bound[i] = r[i] <= 0 && t.gamma[i*k+c]*a.c[i*n+i] <= gpBound
+		bound[i] = r[i] <= 0 && t.gamma[i*k+c]*a.priorVar[i] <= gpBound
 	}
-	scaled()
+	rescale()
 	copy(p, z)
 	clear(x)
 	rho := floats.Dot(r, z)
@@ -365,10 +362,10 @@ func (a *softmaxGPBase) precise(gamma []float64, s *term.Marginals, c int) {
 			break
 		}
 		l := rho / curve
-		a.precision += 0.25 * l * rho / part
+		a.gain += 0.25 * l * rho / part
 		floats.AddScaled(x, l, p)
 		floats.AddScaled(r, -l, q)
-		scaled()
+		rescale()
 		next := floats.Dot(r, z)
 		for i := range p {
 			p[i] = z[i] + next/rho*p[i]
@@ -389,22 +386,33 @@ func (a *softmaxGPBase) precise(gamma []float64, s *term.Marginals, c int) {
 }
 
 var (
-	_ Base   = (*softmaxGPBase)(nil)
-	_ keeper = (*softmaxGPBase)(nil)
-	_ prover = (*softmaxGPBase)(nil)
-	_ aimer  = (*softmaxGPBase)(nil)
-	_ finer  = (*softmaxGPBase)(nil)
+	_ Base    = (*softmaxGPBase)(nil)
+	_ keeper  = (*softmaxGPBase)(nil)
+	_ prover  = (*softmaxGPBase)(nil)
+	_ aimer   = (*softmaxGPBase)(nil)
+	_ finer   = (*softmaxGPBase)(nil)
+	_ reacher = (*softmaxGPBase)(nil)
+	_ moder   = (*softmaxGPBase)(nil)
 )
 
 // SoftmaxGP is the Algebra of K functions with a dense covariance, by contrast mean field.
-type SoftmaxGP struct{ BaseAlgebra }
+type SoftmaxGP struct {
+	BaseAlgebra
+	mover *softmaxGPBase
+	c     []float64
+}
 
 // NewSoftmaxGP returns the prior of terms of K latent values, each with covariance c in both
-// triangles.
+// triangles. It returns the errors of NewFactorModel.
 func NewSoftmaxGP(t *term.Terms, c []float64, workers term.Crew) (*SoftmaxGP, error) {
-	s := &SoftmaxGP{}
-	a := &softmaxGPBase{n: t.Len(), k: t.K, c: c, of: &s.BaseAlgebra}
-	return s, s.begin(t, a, workers)
+	s := &SoftmaxGP{c: c}
+	l, err := NewFactorModel(t, c, workers.Halt)
+	if err != nil {
+		return s, err
+	}
+	s.mover = &softmaxGPBase{softmaxBase: *newSoftmaxBase(l)}
+	s.mover.of, s.mover.size = &s.BaseAlgebra, 0
+	return s, s.begin(t, s.mover, workers)
 }
 
 // Slopes stores both triangles of W in w. The derivative of the negative ELBO is
@@ -420,8 +428,8 @@ func NewSoftmaxGP(t *term.Terms, c []float64, workers term.Crew) (*SoftmaxGP, er
 // Both are valid only during the call. It returns false if the crew has halted or a matrix has no
 // factor.
 func (s *SoftmaxGP) Slopes(w []float64, class func(w, a []float64)) bool {
-	a := s.on.(*softmaxGPBase)
-	n, k, part := a.n, a.k, 1-1/float64(a.k)
+	a := s.mover
+	n, k, part := a.x.Rows, a.k, 1-1/float64(a.k)
 	if !a.moved {
 		if _, ok := a.Cover(make([]float64, n*k), s.Cur.Gamma); !ok {
 			return false
@@ -432,7 +440,7 @@ func (s *SoftmaxGP) Slopes(w []float64, class func(w, a []float64)) bool {
 	own, scaled, square := make([]float64, n*n), make([]float64, n*n), make([]float64, n*n)
 	gamma, curve, slope := make([]float64, n), make([]float64, n), make([]float64, n)
 	for c := range k {
-		v := a.cur.class(c, n)
+		v := a.covariance(c)
 		classOf(gamma, s.Cur.Gamma, c)
 		classOf(curve, s.Cur.Tg, c)
 		classOf(slope, s.Cur.A, c)
@@ -458,15 +466,11 @@ func (s *SoftmaxGP) Slopes(w []float64, class func(w, a []float64)) bool {
 			return false
 		}
 	}
-	for i := range gamma {
-		gamma[i] = floats.Sum(s.Cur.Gamma[i*k:(i+1)*k]) / float64(k)
-	}
-	if !a.fac.Factor(a.c, n, gamma) {
+	if !a.common(s.Cur.Gamma) {
 		return false
 	}
-	a.fac.Expand(&a.exp, a.c, n)
-	a.fac.Covariance(own, &a.exp) // (C⁻¹ + Γ̄)⁻¹
-	dense.FillUpper(own, n)
+	a.square(own, a.root) // (C⁻¹ + Γ̄)⁻¹
+	gamma = a.col
 	for i, g := range gamma {
 		for j, x := range own[i*n : (i+1)*n] {
 			w[i*n+j] += g * x * gamma[j]
@@ -477,19 +481,16 @@ func (s *SoftmaxGP) Slopes(w []float64, class func(w, a []float64)) bool {
 }
 
 // Covariance returns the prior covariance, both triangles.
-func (s *SoftmaxGP) Covariance() []float64 { return s.on.(*softmaxGPBase).c }
+func (s *SoftmaxGP) Covariance() []float64 { return s.c }
 
-// The gap at which the precisions are good enough is contrastGPGoalRow nats per row, but at least
-// contrastGPGoal nats. V∘V is nearly singular, and its flat directions take many passes.
-const (
-	contrastGPGoalRow = 3e-5
-	contrastGPGoal    = 1e-3
-)
+// softmaxGPGoal returns the gap, in nats, at which the precisions of n rows are good enough. V∘V is
+// nearly singular, and its flat directions take many passes.
+func softmaxGPGoal(n int) float64 { return max(1e-3, 3e-5*float64(n)) }
 
 // Evaluate implements Algebra.
 func (s *SoftmaxGP) Evaluate(within float64) (siteEvaluation, error) {
 	e, err := s.BaseAlgebra.Evaluate(within)
-	e.Gap = max(e.Gap, s.on.(*softmaxGPBase).trend.left(e.ELBO))
-	e.Goal = max(contrastGPGoal, contrastGPGoalRow*float64(s.Terms.Len()))
+	e.Gap = max(e.Gap, s.mover.trend.left(e.ELBO))
+	e.Goal = softmaxGPGoal(s.Terms.Len())
 	return e, err
 }

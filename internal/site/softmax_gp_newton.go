@@ -9,10 +9,11 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// gpNewton is Newton's step of all log γ_c of a contrastGP, by conjugate gradients inside a
-// radius. contrastGP calls newton when the steps of its aim predict a gain near a goal, or fail
-// to raise the ELBO (see finer in base.go). With D_c = h_c − (1 − 1/K)γ_c, the gradient of twice
-// the ELBO in γ_c, and minus its curvature, are
+// gpNewton is Newton's step of all log γ_c of a softmaxGPBase, by conjugate gradients inside a
+// radius. softmaxGPBase calls gammaStep if the steps of its aim predict a gain near a goal or fail
+// to raise the ELBO (see finer in base.go), and for each aim once the precisions are known to be
+// flat. With D_c = h_c − (1 − 1/K)γ_c, the gradient of twice the ELBO in γ_c, and minus its
+// curvature, are
 //
 //	r_c = (V_c∘V_c)D_c + (diag V_S − v_c)/K,
 //	x ↦ [(1 − 2/K) V_c∘V_c + 2 V_c∘(V_cD_cV_c)]x_c + (V_S∘V_S) Σx/K².
@@ -20,6 +21,7 @@ import (
 // Vectors hold the n numbers of the first class, then of the second class, and so on.
 type gpNewton struct {
 	own, common      []float64 // the two matrices of the curvature, of each class and of all
+	cut              bool      // the last step was far too long
 	gamma, slope     []float64 // γ and γr
 	scale            []float64 // approximate diagonal of the curvature
 	r, z, p, q, x, y []float64
@@ -30,13 +32,14 @@ const (
 	gpReduce = 1e-3 // relative residual
 	gpRadius = 1    // √nats, in the metric of the diagonal
 	gpMost   = 3    // greatest change of log γ
+	gpCut    = 10   // a step that is longer by this factor gains nothing after it is scaled
 )
 
-// newton stores the change of log γ in step.y, and returns its predicted gain in nats. It returns
-// false if there is no such step.
-func (a *softmaxGPBase) newton(s *term.Marginals) (promise float64, ok bool) {
-	w, size := &a.step, a.n*a.k
-	dense.ResizeAll(size, &w.gamma, &w.slope, &w.scale, &w.r, &w.z, &w.p, &w.q, &w.x, &w.y)
+// gammaStep stores the change of log γ in step.y, and returns its predicted gain in nats. It returns
+// false if there is no such step. Other scratch of step is free between two calls.
+func (a *softmaxGPBase) gammaStep(s *term.Marginals) (promise float64, ok bool) {
+	w, size := &a.step, a.x.Rows*a.k
+	dense.ResizeAll(size, &w.gamma, &w.slope, &w.scale, &w.y)
 	if !a.curvatures(s) {
 		return 0, false
 	}
@@ -73,7 +76,9 @@ func (a *softmaxGPBase) newton(s *term.Marginals) (promise float64, ok bool) {
 		rho = next
 	}
 	// The step is scaled as a whole, because its parts compensate for each other.
-	if most := floats.Norm(w.y, math.Inf(1)); most > gpMost {
+	most := floats.Norm(w.y, math.Inf(1))
+	w.cut = most > gpCut*gpMost
+	if most > gpMost {
 		floats.Scale(gpMost/most, w.y)
 	}
 	a.curved(w.q, w.y)
@@ -83,30 +88,25 @@ func (a *softmaxGPBase) newton(s *term.Marginals) (promise float64, ok bool) {
 
 // curvatures computes the matrices of the current state, and the gradient.
 func (a *softmaxGPBase) curvatures(s *term.Marginals) bool {
-	n, k, t, w := a.n, a.k, &a.cur, &a.step
+	n, k, t, w := a.x.Rows, a.k, &a.now, &a.step
 	dense.ResizeAll(n*n, &w.common)
-	w.own = dense.Resize(w.own, k*n*n)
+	w.own = dense.Resize(a.matrices, k*n*n)
 	part := 1 / float64(k)
-	for i := range a.col {
-		a.col[i] = floats.Sum(t.gamma[i*k:(i+1)*k]) * part
-	}
-	if !a.fac.Factor(a.c, n, a.col) {
+	if !a.common(t.gamma) {
 		return false
 	}
-	a.fac.Expand(&a.exp, a.c, n)
-	a.fac.Covariance(w.common, &a.exp)
-	dense.FillUpper(w.common, n)
+	a.square(w.common, a.root)
 	for i, x := range w.common {
 		w.common[i] = x * x * part * part
 	}
 	for c := range k {
-		v, own := t.class(c, n), w.own[c*n*n:(c+1)*n*n]
+		v, own := a.covariance(c), w.own[c*n*n:(c+1)*n*n]
 		d, gamma := a.col, w.gamma[c*n:(c+1)*n]
 		classOf(gamma, t.gamma, c)
 		classOf(d, s.Tg, c)
 		floats.AddScaled(d, part-1, gamma)
-		a.scaled = dense.Resize(a.scaled, n*n)
-		scaled := a.scaled
+		a.root = dense.Resize(a.root, n*n)
+		scaled := a.root
 		for i := range n {
 			floats.ScaleTo(scaled[i*n:(i+1)*n], d[i], v[i*n:(i+1)*n])
 		}
@@ -132,7 +132,7 @@ func (a *softmaxGPBase) curvatures(s *term.Marginals) bool {
 
 // curved stores the product of the curvature in log γ with p in q.
 func (a *softmaxGPBase) curved(q, p []float64) {
-	n, w := a.n, &a.step
+	n, w := a.x.Rows, &a.step
 	sum := a.col
 	clear(sum)
 	for i, x := range p {

@@ -3,8 +3,8 @@ package site
 import "github.com/pgsvi/pgsvi/internal/save"
 
 // trend estimates the gap of a softmax model from its last gains. If steps become slow, the
-// predicted gain of the next step is far below the gap. contrast and contrastGP take the greater
-// estimate in Evaluate.
+// predicted gain of the next step is far below the gap. SoftmaxAlgebra and SoftmaxGP take the
+// greater estimate in Evaluate.
 type trend struct{ past [2*trendSteps + 1]float64 }
 
 const (
