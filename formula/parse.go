@@ -469,8 +469,8 @@ func (p *parser) group() []Group {
 	return nested(g, parts)
 }
 
-// nested returns the terms of the effects g for nested groups, each of which is a combination of
-// columns. A mixture such as a/b:c has a term for each group: a and a:b:c.
+// nested returns the terms of the effects g for nested groups. Each group is a combination of columns.
+// A mixture such as a/b:c has a term for each group: a and a:b:c.
 func nested(g Group, parts [][]string) (all []Group) {
 	mixed := false
 	for i, part := range parts {

@@ -32,7 +32,8 @@ func TestGroupFlags(t *testing.T) {
 	if err != nil || len(rows) != 1+2*18 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	if head := strings.Join(rows[0], " "); head != "group level effect mean sd lo hi rank rank_lo rank_hi" {
+	if head := strings.Join(rows[0], " "); head != "group level effect mean sd lo hi rank "+
+		"rank_lo rank_hi" {
 		t.Errorf("the columns are %s", head)
 	}
 	ranks := map[string]float64{}
@@ -55,7 +56,7 @@ func TestGroupFlags(t *testing.T) {
 		}
 	}
 	if status, out, _ := run(t, "fit", "-formula", formula, "-effects", "-", sleep); status != 0 ||
-		!strings.Contains(out, "subject days") || !strings.Contains(out, "rank 1 has the largest effect") {
+		!strings.Contains(out, "subject days") || !strings.Contains(out, "rank 1 has the largest") {
 		t.Errorf("no tables in\n%s", out)
 	}
 	for _, name := range []string{"-loo-groups", "-effects=-"} {
@@ -65,7 +66,7 @@ func TestGroupFlags(t *testing.T) {
 		}
 	}
 	status, _, stderr = run(t, "fit", "-formula", formula, "-effects", sleep, sleep)
-	if status != 2 || !strings.Contains(stderr, "-effects ../../examples/groups/sleep.csv is an input file") {
+	if status != 2 || !strings.Contains(stderr, "-effects "+sleep+" is an input file") {
 		t.Errorf("the table as output: %d %s", status, stderr)
 	}
 }
