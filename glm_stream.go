@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,8 +71,9 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 		return nil, fmt.Errorf("pgsvi: streams do not learn a prior; leave GLMOptions.Learn and "+
 			"Blocks nil, and first learn it from rows in memory: %w", ErrParam)
 	case len(o.Groups) > 0:
-		return nil, fmt.Errorf("pgsvi: streams do not support Groups; fit the rows together with "+
-			"NewGLM: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: streams do not support GLMOptions.Groups, but there is the "+
+			"group %q; fit the rows together with NewGLM: %w",
+			cmp.Or(o.Groups[0].Name, "group1"), ErrParam)
 	case o.Covariance > FullCovariance:
 		return nil, fmt.Errorf("pgsvi: streams do not support a %v covariance; use "+
 			"FullCovariance: %w", o.Covariance, ErrParam)

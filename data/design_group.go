@@ -2,7 +2,9 @@ package data
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
@@ -340,6 +342,9 @@ func (t *term) beginGroup() {
 // no level can show a slope.
 func (t *term) finishGroup(l *termLearner, raw bool) error {
 	t.sortLevels(l.parts)
+	if err := t.measured(); err != nil {
+		return err
+	}
 	if t.Slopes == nil {
 		return nil
 	}
@@ -366,6 +371,28 @@ func (t *term) finishGroup(l *termLearner, raw bool) error {
 		}
 	}
 	return nil
+}
+
+// measured returns an error if the levels are different numbers in all rows and are not all whole, so
+// that the column is a measurement and not a group.
+func (t *term) measured() error {
+	if len(t.cols) > 1 || len(t.Levels) < 2 || slices.Max(t.Counts) > 1 {
+		return nil
+	}
+	whole := true
+	for _, l := range t.Levels {
+		v, err := strconv.ParseFloat(l, 64)
+		if err != nil {
+			return nil
+		}
+		whole = whole && v == math.Trunc(v)
+	}
+	if whole {
+		return nil // numbers of rows
+	}
+	return fmt.Errorf("pgsvi: %s: column %s has a different number in each of %s, but a group needs "+
+		"levels with several rows; use the column outside the group, or round it: %w", t.Text,
+		csvQuote(t.by()), plural(len(t.Levels), "row"), pgsvi.ErrParam)
 }
 
 // imputed reports for each feature of a term whether it is the indicator of an imputed number. The

@@ -262,6 +262,9 @@ func TestGroupMistakes(t *testing.T) {
 			t.Errorf("%s with an empty group: %v", f, err)
 		}
 	}
+	text := visits(120, 12)
+	lines := strings.SplitAfter(text, "\n")
+	table = tableOf(t, text+lines[len(lines)-2]) // one reading occurs twice
 	for text, doubt := range map[string]bool{
 		"y ~ (1 | reading)": true, "y ~ (1 | subject)": false, "y ~ (1 | day)": false,
 	} {
@@ -614,6 +617,50 @@ func TestSpreadIn(t *testing.T) {
 	g.Corr[0].Value = math.NaN()
 	if lo, hi := intervalIn([]float64{0, -2, 0}, &g, 6); lo != 0 || hi != 2*g.Effects[1].Hi {
 		t.Errorf("interval %v to %v of one effect with %+v", lo, hi, g.Effects[1])
+	}
+}
+
+// TestGroupAlone checks that levels of one row each are an error if they are measurements or cannot be
+// told from the noise, and no error otherwise.
+func TestGroupAlone(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("y,n,w,id,time\n")
+	for i := range 40 {
+		fmt.Fprintf(&b, "%.3f,%d,%d,%d,%.2f\n", math.Sin(float64(3*i)), i%5, 1+i%3, i, float64(i)*1.37)
+	}
+	table := tableOf(t, b.String())
+	if _, err := table.Model("y ~ w + (1 | time)"); !errors.Is(err, pgsvi.ErrParam) ||
+		!strings.Contains(err.Error(), `column "time" has a different number in each of 40 rows`) {
+		t.Errorf("measurements: %v", err)
+	}
+	for _, c := range []struct {
+		formula string
+		lik     pgsvi.Likelihood
+		opt     *pgsvi.GLMOptions
+		want    string
+	}{
+		{"y ~ w + (1 | id)", nil, nil, `column "id" has 40 levels in as many rows`},
+		{"y ~ w + (1 | w:id)", nil, nil, `column "w:id" has 40 levels in as many rows`},
+		{"n ~ w + (1 | id)", pgsvi.Poisson{}, nil, ""},
+		{"y ~ weight(w) + (1 | id)", nil, nil, ""},
+		{"y ~ w + (1 | id)", pgsvi.GaussianNoise{Var: 0.1}, &pgsvi.GLMOptions{Learn: &pgsvi.LearnOptions{
+			Fixed: []string{"GaussianNoise.Var"}}}, ""},
+	} {
+		m := mustModel(t, table, c.formula)
+		glm, err := m.GLM(c.lik, c.opt)
+		if c.want != "" {
+			if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: error %v", c.formula, err)
+			}
+			continue
+		}
+		if err == nil {
+			_, _, err = glm.Fit(context.Background(), nil)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.formula, err)
+		}
 	}
 }
 

@@ -611,6 +611,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		return nil, nil, fmt.Errorf("pgsvi: %s: Softmax does not support correlated effects; "+
 			"write || for independent effects: %w", correlated, pgsvi.ErrParam)
 	}
+	if err := m.alone(lik, learn.Fixed); err != nil {
+		return nil, nil, err
+	}
 	if m.eliminates() {
 		if o.Groups == nil {
 			o.Groups = m.design.options(learn.NoPrior)
@@ -626,6 +629,23 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		o.Learn = nil
 	}
 	return lik, &o, nil
+}
+
+// alone returns an error if the effects of levels of one row each and Gaussian noise of unknown
+// variance have the same distribution. Weights make a difference.
+func (m *Model) alone(lik pgsvi.Likelihood, fixed []string) error {
+	if _, ok := lik.(pgsvi.GaussianNoise); !ok || m.Weights != nil || len(m.Y) < 2 ||
+		slices.Contains(fixed, "GaussianNoise.Var") {
+		return nil
+	}
+	for _, t := range m.design.Terms {
+		if t.Kind == groupTerm && !t.NoIntercept && slices.Max(t.Counts) == 1 {
+			return fmt.Errorf("pgsvi: %s: column %s has %s in as many rows, so its effects cannot be "+
+				"told from the residuals; remove the term: %w", t.Text, csvQuote(t.by()),
+				plural(len(t.Levels), "level"), pgsvi.ErrParam)
+		}
+	}
+	return nil
 }
 
 // size returns the root mean square of the outcomes minus their offsets. The intercept of numbers

@@ -568,14 +568,22 @@ func (s *scoring) scores() (*pgsvi.Scores, error) {
 }
 
 // Update returns a Predictor that has also learned from the rows of t (online learning). It does
-// not change p. All new levels are learned as one level, and the encoding of the columns stays the
-// same. The error wraps ErrParam if the posterior is not a GLMPosterior, and ErrShape if t has no
-// outcome. Otherwise it is an error of Encoder.Data or GLMPosterior.Update.
+// not change p. New levels of groups become known levels, and the standard deviations between levels
+// stay the same. The groups of classes, and of posteriors without pgsvi.GLMOptions.Groups, learn all
+// new levels as one level. The encoding of other columns stays the same. The error wraps ErrParam if
+// the posterior is not a GLMPosterior, and ErrShape if t has no outcome. Otherwise it is an error of
+// Encoder.Data, GLMPosterior.WithLevels or GLMPosterior.Update.
 func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	glm, ok := p.post.(*pgsvi.GLMPosterior)
 	if !ok {
 		return nil, sentinel.Wrap(pgsvi.ErrParam,
 			"pgsvi: Update does not support a %T; fit the model to all rows", p.post)
+	}
+	if n := len(p.design.groups()); n > 0 && len(glm.Groups()) == n {
+		var err error
+		if p, glm, err = p.withLevels(t, glm); err != nil {
+			return nil, err
+		}
 	}
 	d, err := p.enc.data(t, p.design)
 	if err != nil {

@@ -575,7 +575,7 @@ func corrIntervalIn(a, b []float64, group *pgsvi.GroupSummary, r float64) (lo, h
 		va, vb := varianceIn(a, &g), varianceIn(b, &g)
 		return math.Atanh((varianceIn(sum, &g) - va - vb) / (2 * math.Sqrt(va*vb)))
 	}
-	const step = 1e-3 // of a parameter, in units of its standard deviation
+	const step = 1e-3 // step of a parameter, in units of its standard deviation
 	squares := 0.0
 	add := func(x *float64, lower, upper float64) {
 		old := *x

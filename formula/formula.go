@@ -43,6 +43,7 @@
 //	(1 | a:b)             random intercept of each combination of a and b that has rows
 //	(1 | a/b)             nested groups, b within a: (1 | a) + (1 | a:b)
 //	(x | a/b)             (x | a) + (x | a:b)
+//	(1 | a/b:c)           (1 | a) + (1 | a:b:c)
 //	(1 | a) + (1 | b)     crossed random effects
 //	(f | g)               for a category f, an intercept and a difference between each level of f
 //	                      and the reference level, all correlated
@@ -56,8 +57,8 @@
 // Differences from lme4: (1 | a:b) and (1 | b:a) are the same term, and a term that occurs twice
 // counts once. Two different terms may not share an effect: (1 + x | g) + (1 | g) is an error. A
 // slope needs a column that varies within the groups, so g cannot be part of a slope of g. The name
-// of a numeric group needs no factor(…). Groups have no smooth curves s(x), no columns computed in
-// the formula such as I(x^2), and no mixture of / and : such as a/b:c.
+// of a numeric group needs no factor(…). Groups have no smooth curves s(x), and no columns computed in
+// the formula such as I(x^2); write (poly(x, 2) | g).
 //
 // A formula means the same as in R. Main effects and interactions span the functions that
 // model.matrix spans: x:f without f gives each level of f its own slope and the same value at x =

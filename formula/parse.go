@@ -294,7 +294,9 @@ func (p *parser) term() {
 		f.NoIntercept = p.token == "0"
 		p.next()
 	case p.token == "(":
-		add(p.group())
+		for _, g := range p.group() {
+			add(g)
+		}
 	case p.calls() && p.token != factorName:
 		p.function(add)
 	default:
@@ -434,7 +436,7 @@ func (p *parser) smooth(column string) Smooth {
 }
 
 // group reads a group such as (1 + x | g).
-func (p *parser) group() Group {
+func (p *parser) group() []Group {
 	p.next()
 	var g Group
 	p.effects(&g)
@@ -444,16 +446,18 @@ func (p *parser) group() Group {
 	case !p.accept("|"):
 		p.fail("%s; expected + or |%s", p.found(), inGroup)
 	}
-	g.By = append(g.By, p.grouping())
-	sign := p.token
-	for (sign == "/" || sign == ":") && p.accept(sign) {
-		g.By = append(g.By, p.grouping())
+	parts := [][]string{{p.grouping()}} // nested, the outermost first
+	for {
+		last := len(parts) - 1
+		if p.accept(":") {
+			parts[last] = append(parts[last], p.grouping())
+		} else if p.accept("/") {
+			parts = append(parts, []string{p.grouping()})
+		} else {
+			break
+		}
 	}
-	g.Joint = sign == ":"
 	switch p.token {
-	case "/", ":":
-		p.fail("unexpected %s after %s; write each group in a term of its own, as in (1 | a) + "+
-			"(1 | a:b:c)", p.token, sign)
 	case "+":
 		p.fail("unexpected + in a group; write each group in a term of its own, as in (1 | a) + " +
 			"(1 | b)")
@@ -462,7 +466,31 @@ func (p *parser) group() Group {
 			"a, b and their combinations")
 	}
 	p.want(")", " after the group")
-	return g
+	return nested(g, parts)
+}
+
+// nested returns the terms of the effects g for nested groups. Each group is a combination of columns.
+// A mixture such as a/b:c has a term for each group: a and a:b:c.
+func nested(g Group, parts [][]string) (all []Group) {
+	mixed := false
+	for i, part := range parts {
+		g.By = append(g.By, part...)
+		mixed = mixed || len(part) > 1 && len(parts) > 1
+		if i == 0 {
+			g.Joint = len(part) > 1
+		}
+	}
+	if !mixed {
+		return []Group{g}
+	}
+	n := 0
+	for _, part := range parts {
+		n += len(part)
+		of := g
+		of.By, of.Joint = slices.Clone(g.By[:n]), n > 1
+		all = append(all, of)
+	}
+	return all
 }
 
 // inGroup ends a message about the effects of a group.
@@ -508,6 +536,8 @@ func (p *parser) slope() (t Term) {
 	case "s":
 		p.failAt(at, "smooth curves cannot differ between the levels of a group; use a "+
 			"polynomial, as in (poly(x, 3) | group)")
+	case "I":
+		p.failAt(at, "unknown function I in a group; %s", instead(name))
 	default:
 		p.failAt(at, "unknown function %s in a group; use poly, log or factor, or add other "+
 			"functions to the table as columns", name)

@@ -311,7 +311,7 @@ func (c *command) effects(path string, m *data.Model, post *pgsvi.GLMPosterior) 
 		return c.save(path, func(w io.Writer) error { return cli.WriteEffects(w, all) })
 	}
 	for _, e := range all {
-		fmt.Fprintf(c.stdout, "\n%v\n", e)
+		fmt.Fprintf(c.stdout, "\n%v", e)
 	}
 	return nil
 }

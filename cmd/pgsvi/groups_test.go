@@ -1,59 +1,72 @@
 package main
 
 import (
-	"encoding/json"
+	"encoding/csv"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// TestFitGroups fits mixed models, predicts a known and a new level, and compares the parameters in
-// the last line with lmer; see groups.R in the test data of package data.
-func TestFitGroups(t *testing.T) {
-	folder := "../../data/testdata/groups/"
-	b, err := os.ReadFile(folder + "fits.json")
+// TestGroupFlags checks the CSV file and the tables of -effects, and the scores of -loo-groups.
+func TestGroupFlags(t *testing.T) {
+	sleep := "../../examples/groups/sleep.csv"
+	file := filepath.Join(t.TempDir(), "effects.csv")
+	const formula = "reaction ~ days + (1 + days | subject)"
+	status, out, stderr := run(t, "fit", "-formula", formula, "-effects", file, "-loo-groups", sleep)
+	if status != 0 {
+		t.Fatal(stderr)
+	}
+	if got := value(t, out, "loo[subject]"); !(got > -1000 && got < -850) ||
+		!strings.Contains(out, "new levels of subject: elpd -") {
+		t.Errorf("the score of new subjects is %v in\n%s", got, out)
+	}
+	text, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fits []struct {
-		Formula string
-		SD      map[string]float64
+	defer text.Close()
+	rows, err := csv.NewReader(text).ReadAll()
+	if err != nil || len(rows) != 1+2*18 {
+		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	if err := json.Unmarshal(b, &fits); err != nil {
-		t.Fatal(err)
+	if head := strings.Join(rows[0], " "); head != "group level effect mean sd lo hi rank "+
+		"rank_lo rank_hi" {
+		t.Errorf("the columns are %s", head)
 	}
-	dir := t.TempDir()
-	model := filepath.Join(dir, "m.pgsvi")
-	rows := write(t, dir, "new.csv", "x,g\n5,g3\n5,g99\n")
-	if len(fits) != 4 {
-		t.Errorf("%d fits", len(fits))
-	}
-	for _, want := range fits {
-		status, stdout, stderr := run(t, "fit", "-formula", want.Formula, "-no-prior", "-prior-sd",
-			"1000", "-intercept-sd", "10000", "-o", model, folder+"slopes.csv")
-		if status != 0 {
-			t.Errorf("%s: %s", want.Formula, stderr)
-			continue
-		}
-		lines := strings.Split(strings.TrimSpace(stdout), "\n")
-		last := lines[len(lines)-1]
-		for name, param := range map[string]string{"g (Intercept)": "sd[g]", "g x": "sd[g:x]",
-			"h (Intercept)": "sd[h]", "g corr": "corr[g:x]"} {
-			sd, there := want.SD[name]
-			if got := strings.Contains(last, " "+param+"="); got != there {
-				t.Errorf("%s: %s in %s is %t, want %t", want.Formula, param, last, got, there)
-			} else if got && !(math.Abs(value(t, last, param)-sd) <= 2e-3*sd) {
-				t.Errorf("%s: %s is %v, want %v", want.Formula, param, value(t, last, param), sd)
+	ranks := map[string]float64{}
+	for _, row := range rows[1:] {
+		var v [7]float64 // mean, sd, lo, hi, rank, rank_lo, rank_hi
+		for i := range v {
+			if v[i], err = strconv.ParseFloat(row[3+i], 64); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if strings.Contains(want.Formula, "h)") {
-			continue // new.csv has no h
+		ranks[row[2]] += v[4]
+		if row[0] != "subject" || !(v[2] < v[0] && v[0] < v[3]) || !(v[5] <= v[4] && v[4] <= v[6]) ||
+			!(v[1] > 0) {
+			t.Errorf("%q", row)
 		}
-		status, stdout, stderr = run(t, "predict", model, rows)
-		if status != 0 || !strings.Contains(stdout, `g=""g99"" is new`) {
-			t.Errorf("%s: %s%s", want.Formula, stdout, stderr)
+	}
+	for effect, sum := range ranks {
+		if !(math.Abs(sum-18*19/2) < 1e-6) {
+			t.Errorf("the ranks of %s sum to %v", effect, sum)
 		}
+	}
+	if status, out, _ := run(t, "fit", "-formula", formula, "-effects", "-", sleep); status != 0 ||
+		!strings.Contains(out, "subject days") || !strings.Contains(out, "rank 1 has the largest") {
+		t.Errorf("no tables in\n%s", out)
+	}
+	for _, name := range []string{"-loo-groups", "-effects=-"} {
+		status, _, stderr := run(t, "fit", "-formula", "reaction ~ days", name, sleep)
+		if status != 2 || !strings.Contains(stderr, "needs a group in the formula") {
+			t.Errorf("%s without groups: %d %s", name, status, stderr)
+		}
+	}
+	status, _, stderr = run(t, "fit", "-formula", formula, "-effects", sleep, sleep)
+	if status != 2 || !strings.Contains(stderr, "-effects "+sleep+" is an input file") {
+		t.Errorf("the table as output: %d %s", status, stderr)
 	}
 }

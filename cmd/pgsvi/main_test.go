@@ -269,7 +269,7 @@ func TestTruth(t *testing.T) {
 		path := filepath.Join(dir, "..", "truth", c.file)
 		status, out, stderr := run(t, "fit", "-formula", "y ~ x1 + x2 + (1 | group)", "-likelihood",
 			c.likelihood, "-standardize=false",
-			"-prior-sd", "10", "-intercept-sd", "10", "-no-prior", "-tol", "1e-8", path)
+			"-prior-sd", "10", "-intercept-sd", "10", "-no-prior", "-goal", "1e-9", path)
 		if status != 0 {
 			t.Fatalf("%s: %s", c.file, stderr)
 		}

@@ -67,31 +67,40 @@ func Files(f *flag.FlagSet, verb, args string, count int, files []string) error 
 	return fmt.Errorf("%s; %s: %w", found, want, ErrUsage)
 }
 
-// Output checks the flag -o before anything is fitted. It returns an error if the file cannot be
-// written or is one of the files to read.
+// Output checks the flags of files to write before anything is fitted. It returns an error if a file
+// cannot be written or is one of the files to read.
 func Output(f *flag.FlagSet, files []string) error {
-	out := f.Lookup("o")
-	if out == nil || out.Value.String() == "" {
-		return nil
-	}
-	path := out.Value.String()
-	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
-		return fmt.Errorf("-o %s is a folder; choose a file name: %w", path, ErrUsage)
-	}
 	for _, name := range []string{"columns", "vocab"} {
 		if from := f.Lookup(name); from != nil {
 			files = append(files, from.Value.String())
 		}
 	}
+	for _, name := range []string{"o", "effects"} {
+		out := f.Lookup(name)
+		if out == nil || out.Value.String() == "" || name != "o" && out.Value.String() == "-" {
+			continue
+		}
+		if err := writable(name, out.Value.String(), files); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writable checks one file to write. The name of its flag is in errors.
+func writable(name, path string, files []string) error {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return fmt.Errorf("-%s %s is a folder; choose a file name: %w", name, path, ErrUsage)
+	}
 	for _, from := range files {
 		if own, missing := os.Stat(from); err == nil && missing == nil && os.SameFile(info, own) {
-			return fmt.Errorf("-o %s is an input file; choose another name: %w", path, ErrUsage)
+			return fmt.Errorf("-%s %s is an input file; choose another name: %w", name, path, ErrUsage)
 		}
 	}
 	err = save.CheckFile(path)
 	if own := (*fs.PathError)(nil); errors.As(err, &own) {
-		return fmt.Errorf("-o %s cannot be written: %w", path, own.Err)
+		return fmt.Errorf("-%s %s cannot be written: %w", name, path, own.Err)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// This file holds the results of groups that a fit prints if a flag asks for them.
+// This file writes the results of groups for the flags -effects and -loo-groups.
 
 // WriteEffects writes the effects of the levels of all groups as CSV, one row per level and effect,
 // with 95% intervals.
