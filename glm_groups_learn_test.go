@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -173,6 +176,44 @@ func TestGroupsWorkers(t *testing.T) {
 			if v != first[j] {
 				t.Fatalf("%s: number %d is %v after a resumed run, and %v otherwise", name, j, v,
 					first[j])
+			}
+		}
+	}
+}
+
+// TestGroupsCanceled cancels fits after any number of checks of the context, as early as in the first
+// pass. The resumed fits must have the bits of a whole fit.
+func TestGroupsCanceled(t *testing.T) {
+	for name, o := range map[string]mixedOptions{
+		"crossed": {rows: 200, common: 1, levels: []int{12, 5}, sd: [][]float64{{0.5, 0.3}, {0.6}}},
+		"one":     {rows: 100, common: 2, levels: []int{9}, sd: [][]float64{{0.5}}},
+	} {
+		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{DF: 4}} {
+			g, _ := learnedCase(t, lik, o, true)
+			post, whole, err := g.Fit(context.Background(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := append(post.Mean(nil), whole.ELBO)
+			for asked := range int64(60) {
+				res, err := (&Solver{}).Run(testkit.NewAsked(asked+1), g)
+				if res == nil || res.Stepper == nil || !errors.Is(err, context.Canceled) {
+					continue
+				}
+				if _, err := g.Posterior(res.Stepper); err != nil {
+					t.Errorf("%s, %T: posterior of a fit canceled at check %d: %v", name, lik, asked, err)
+				}
+				if res, err = (&Solver{}).Resume(context.Background(), res); err != nil {
+					t.Fatal(err)
+				}
+				post, err := g.Posterior(res.Stepper)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := append(post.Mean(nil), res.ELBO); !slices.Equal(got, want) {
+					t.Fatalf("%s, %T, canceled at check %d: ELBO %v, want %v", name, lik, asked, res.ELBO,
+						whole.ELBO)
+				}
 			}
 		}
 	}

@@ -55,7 +55,7 @@ type arrow struct {
 	hb, hg           []float64 // Xᵀb
 	in1, in2, out    []float64 // vectors in the order of the base
 	cur, try         arrowState
-	moved            bool // cur has a covariance
+	moved, saved     bool // cur has a covariance; the saved state has one
 	pending          bool // try.L and the sums belong to the next Cover
 	held             bool // the last move kept the covariance of cur
 	sigma            sigma
@@ -346,6 +346,11 @@ func (a *arrow) move(c *gauss.Arrow, d, delta, u []float64) (square float64) {
 
 // hold implements holder.
 func (a *arrow) hold(d, delta, u []float64) (square float64) {
+	if !a.moved { // the state is the prior
+		a.cover(delta)
+		a.collect(make([]float64, len(delta)))
+		a.cur.by.Solve(&a.cur.mean, a.moveB, a.moveG, a.solveWork)
+	}
 	a.held = true
 	return a.move(&a.cur.by, d, delta, u)
 }
@@ -481,9 +486,9 @@ func (a *arrow) save(c *save.Coder) {
 	}
 	a.sigma.rate.state(c, len(a.sigma.coords))
 	c.Int(&a.sigma.refused)
-	moved := a.moved
-	c.Bool(&moved)
-	if moved {
+	a.saved = a.moved
+	c.Bool(&a.saved)
+	if a.saved {
 		m, rows := len(a.shape.Border), a.fac[0].Levels*a.fac[0].Q
 		c.Floats(m, &a.cur.mean.W)
 		c.Floats(m, &a.cur.mean.Unit)
@@ -494,6 +499,13 @@ func (a *arrow) save(c *save.Coder) {
 
 // resume implements keeper. It computes the covariance of the present state, at the saved L.
 func (a *arrow) resume(gamma []float64) {
+	if a.saved {
+		a.cover(gamma)
+	}
+}
+
+// cover computes the covariance of the present state, which has the given γ.
+func (a *arrow) cover(gamma []float64) {
 	t := &a.try
 	t.by.L = gauss.CloneLists(a.cur.by.L)
 	a.sum(t, a.in(a.in1, gamma), nil)

@@ -138,7 +138,7 @@ func (s *ArrowAlgebra) arrowWeights() ([]float64, *gauss.Arrow, error) {
 	}
 	a := s.mover
 	if !a.moved {
-		a.resume(s.Cur.Gamma)
+		a.cover(s.Cur.Gamma)
 		if err := s.Workers.Halt.Err(); err != nil {
 			return nil, nil, err
 		}
