@@ -239,8 +239,9 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	}
 	if a.shape.Crossed() {
 		a.information(t, b)
-	} else if unit := a.sigma.units(a, t.by.L); a.hessian(t, unit, b) {
-		ones = unit
+	} else {
+		ones = a.sigma.units(a, t.by.L)
+		a.hessian(t, ones, b)
 	}
 	if err := s.Workers.Halt.Err(); err != nil || math.IsInf(z, -1) {
 		return all, err

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -19,10 +18,8 @@ import (
 // needs the sums over rows that the next Cover needs anyway, so L costs no passes. The value of the
 // state is then the negative ELBO at that L minus log p(L), which every step may only lower.
 //
-// With one factor, the steps are Newton's in the entries of L, because a standard deviation of 0
-// is then an ordinary point. Their Hessian consists of differences of the gradient
-//
-//	∂log Z/∂L = Σ_g h_g v̄_gᵀ − B_g E(wv_gᵀ) − D_gL E(v_gv_gᵀ).
+// With one factor, the steps are Newton's in the elements of L, because a standard deviation of 0
+// is then an ordinary point (arrow_curve.go).
 //
 // With several factors a gradient needs the inverse of the border, so the steps are Fisher scoring
 // steps in relative changes, L ← L(I + Z). The gradient is then Σ_g E(v_gv_gᵀ) − I. With
@@ -36,7 +33,8 @@ type sigma struct {
 
 	grad, next [][]float64
 	info       [][]float64 // information of each factor, n×n for its n elements
-	kb, wv     []float64   // K_gB_g and K_gB_gP
+	kb, wv     []float64   // K_gB_g and K_gB_gP, for crossed factors
+	curve      sigmaCurve  // for one factor
 	inv        []float64   // the covariance of the border in units of the factors
 	mean       gauss.ArrowMean
 	rate       sigmaRate
@@ -155,63 +153,16 @@ func (a *arrow) logZ(t *arrowState, grad [][]float64) float64 {
 	case a.shape.Crossed():
 		a.relative(t, grad)
 	default:
-		a.slope(t, grad[0])
+		s.inv = t.by.InverseUntil(a.crew.Halt, s.inv)
+		a.bend(t)
+		s.curve.addSlope(grad[0], t.by.L[0], a.fac[0].Q)
 	}
 	return z
 }
 
-// slope adds the gradient of log Z in the elements of L to grad, for one factor.
-func (a *arrow) slope(t *arrowState, grad []float64) {
-	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
-	q := f.Q
-	s.inv = t.by.InverseUntil(a.crew.Halt, s.inv)
-	a.projections(t)
-	parts := make([]float64, (len(a.chunks)-1)*q*q)
-	_, bw := f.Levels, a.solveWork // B_gw̄
-	copy(bw, a.hg)
-	t.by.Residual(s.mean.W, bw)
-	a.chunked(func(c, lo, hi int) {
-		for g := lo; g < hi; g++ {
-			a.slopeLevel(t, g, parts[c*q*q:(c+1)*q*q], bw[g*q:(g+1)*q], d)
-		}
-	})
-	for c := 0; c < len(parts); c += q * q {
-		floats.Add(grad, parts[c:c+q*q])
-	}
-}
-
-// slopeLevel adds the part of level g to grad. The vector r is h_g − B_gw̄.
-func (a *arrow) slopeLevel(t *arrowState, g int, grad, r []float64, d int) {
-	if a.begin[g] == a.begin[g+1] {
-		return // the prior has no slope
-	}
-	s, q := &a.sigma, a.fac[0].Q
-	var c, dl, dlc [gauss.MostEffects * gauss.MostEffects]float64
-	at := g * q * d
-	b, kb, wv := t.by.Sums.B[at:at+q*d], s.kb[at:at+q*d], s.wv[at:at+q*d]
-	v, dg, k := s.mean.V[g*q:(g+1)*q], t.by.Sums.D[g*q*q:(g+1)*q*q], t.by.K[g*q*q:(g+1)*q*q]
-	for i := range q { // cov(v) − M⁻¹ + v̄v̄ᵀ; the part of M⁻¹ follows from D_gLM⁻¹ = D_gK_gᵀ
-		for j := range q {
-			c[i*q+j] = floats.Dot(kb[i*d:(i+1)*d], wv[j*d:(j+1)*d]) + v[i]*v[j]
-		}
-	}
-	gauss.SmallMul(dl[:], dg, t.by.L[0], q)
-	gauss.SmallMul(dlc[:], dl[:], c[:], q)
-	for i := range q {
-		for j := range i + 1 {
-			x := r[i]*v[j] - dlc[i*q+j] + floats.Dot(b[i*d:(i+1)*d], wv[j*d:(j+1)*d])
-			for l := range q {
-				x -= dg[i*q+l] * k[j*q+l]
-			}
-			grad[i*q+j] += x
-		}
-	}
-}
-
-// projections computes K_gB_g of all levels and, for one factor, K_gB_gP.
+// projections computes K_gB_g of all levels.
 func (a *arrow) projections(t *arrowState) {
-	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
-	q := f.Q
+	s, q := &a.sigma, a.fac[0].Q
 	s.kb = dense.Resize(s.kb, len(t.by.Sums.B))
 	clear(s.kb)
 	a.levels(func(_ *arrowWork, lo, hi int) {
@@ -225,14 +176,7 @@ func (a *arrow) projections(t *arrowState) {
 			}
 		}
 	})
-	if rows := f.Levels * q; !a.shape.Crossed() && d > 0 {
-		s.wv = dense.Resize(s.wv, rows*d)
-		clear(s.wv)
-		fma.Gemm(fma.Run{Halt: a.crew.Halt}, 1, fma.Of(s.kb, rows, d, d), fma.Of(s.inv, d, d, d),
-			fma.Of(s.wv, rows, d, d))
-	} else {
-		s.wv = dense.Resize(s.wv, len(s.kb))
-	}
+	s.wv = dense.Resize(s.wv, len(s.kb))
 }
 
 // relative replaces grad by the gradient of log Z + log p(L) in the relative changes Z, and stores
@@ -374,8 +318,7 @@ const (
 	sigmaKick    = 0.05
 	sigmaLongest = 1.5 // longest step, in units of the standard deviations
 	sigmaHalves  = 20
-	sigmaDiff    = 1e-5 // step of a difference of gradients, in units of the standard deviations
-	sigmaLeast   = 0.1  // part of a relative L that a scoring step leaves
+	sigmaLeast   = 0.1 // part of a relative L that a scoring step leaves
 )
 
 // maximize moves L of t to the best at the sums of t, and returns log Z + log p(L) there.
@@ -496,8 +439,8 @@ func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 	}
 	if a.shape.Crossed() {
 		a.information(t, b)
-	} else if !a.hessian(t, unit, b) {
-		return nil, 0
+	} else {
+		a.hessian(t, unit, b)
 	}
 	var e mat.EigenSym
 	if !e.Factorize(b, true) {
@@ -520,31 +463,6 @@ func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 		}
 	}
 	return step, gain
-}
-
-// hessian stores the negative Hessian in the given units in b, from differences of the gradient.
-func (a *arrow) hessian(t *arrowState, unit []float64, b *mat.SymDense) bool {
-	s := &a.sigma
-	for i, c := range s.coords {
-		at, h := c.row*a.fac[c.f].Q+c.col, sigmaDiff*unit[i]
-		old := t.by.L[c.f][at]
-		t.by.L[c.f][at] = old + h
-		z := a.logZ(t, s.next)
-		t.by.L[c.f][at] = old
-		if math.IsInf(z, -1) {
-			return false
-		}
-		for k, e := range s.coords {
-			at := e.row*a.fac[e.f].Q + e.col
-			x := -(s.next[e.f][at] - s.grad[e.f][at]) / h * unit[i] * unit[k]
-			if i == k {
-				b.SetSym(i, i, b.At(i, i)+x)
-			} else {
-				b.SetSym(i, k, b.At(i, k)+0.5*x)
-			}
-		}
-	}
-	return true
 }
 
 // information stores the information of the relative changes in b.
