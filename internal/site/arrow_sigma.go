@@ -2,6 +2,7 @@ package site
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
@@ -23,7 +24,8 @@ import (
 //
 // With several factors a gradient needs the inverse of the border, so the steps are Fisher scoring
 // steps in relative changes, L ← L(I + Z). The gradient is then Σ_g E(v_gv_gᵀ) − I. With
-// R = I − var(v_g), the information is Σ_g R_ad R_bc + R_ac R_bd of the elements ab and cd of Z.
+// R = I − var(v_g), the information is Σ_g R_ad R_bc + R_ac R_bd of the elements ab and cd of Z. It
+// has no products of different factors, so the last steps use differences of the gradient.
 
 // sigma holds what a profile needs.
 type sigma struct {
@@ -35,11 +37,13 @@ type sigma struct {
 	info       [][]float64 // information of each factor, n×n for its n elements
 	kb, wv     []float64   // K_gB_g and K_gB_gP, for crossed factors
 	curve      sigmaCurve  // for one factor
+	exact      bool        // steps use the Hessian
 	inv        []float64   // the covariance of the border in units of the factors
 	mean       gauss.ArrowMean
 	rate       sigmaRate
-	refused    int // states tried since the last one was accepted
-	profiles   int // evaluations of log Z so far
+	given      [][]float64 // L of a joint step, in place of a profile
+	refused    int         // states tried since the last one was accepted
+	profiles   int         // evaluations of log Z so far
 }
 
 // sigmaCoord is an element of an L that is learned: row and column of factor f.
@@ -84,7 +88,10 @@ func (s *sigma) logPrior(l, grad [][]float64) (sum float64) {
 			row := l[f][i*q : i*q+i+1]
 			square := floats.Dot(row, row)
 			sum -= 0.5 * square / (c * c)
-			lkj := i > 0 && row[i] != 0 // a correlation with an effect of sd 0 does not matter
+			lkj := i > 0 && square > 0 // a correlation with an effect of sd 0 does not matter
+			if lkj && row[i] == 0 {
+				return math.Inf(-1)
+			}
 			if lkj {
 				sum += math.Log(row[i] * row[i] / square)
 			}
@@ -108,14 +115,21 @@ func (s *sigma) logPrior(l, grad [][]float64) (sum float64) {
 // profile is the Profile of the Problem. It moves L to its best at the sites to be tried.
 func (a *arrow) profile(gamma, b []float64) {
 	l := a.lin
-	if early := !a.moved && l.Near == nil && !l.Terms.Concave(); early || !a.sigma.learns() {
-		return // at the prior, the sites of such a likelihood mislead
+	early := !a.moved && l.Near == nil && a.follows() && (a.few || !l.Terms.Concave())
+	if early || !a.sigma.learns() {
+		return // at the prior, such sites mislead
 	}
-	s := &a.sigma
+	s, t := &a.sigma, &a.try
+	if s.given != nil {
+		t.by.L = s.given
+		a.sum(t, a.in(a.in1, gamma), nil)
+		s.rate.propose(a, t.by.L)
+		a.pending = true
+		return
+	}
 	if s.refused++; s.refused > sigmaTries+sigmaShorter {
 		return
 	}
-	t := &a.try
 	t.by.L = gauss.CloneLists(a.cur.by.L)
 	a.sum(t, a.in(a.in1, gamma), a.in(a.in2, b))
 	a.maximize(t)
@@ -313,12 +327,16 @@ const (
 	scoringBorder = 300
 	scoringSteps  = 4
 	scoringSmall  = 1e-5
+	// Below this predicted gain, the Hessian replaces the information, because the information has no
+	// products of different factors.
+	scoringEnd = 1e-3
 	// A diagonal element of L below this part of its start is raised to it at first, because 0 is a
 	// saddle. An early bad step may have led there.
 	sigmaKick    = 0.05
 	sigmaLongest = 1.5 // longest step, in units of the standard deviations
 	sigmaHalves  = 20
-	sigmaLeast   = 0.1 // part of a relative L that a scoring step leaves
+	sigmaDiff    = 1e-5 // step of a difference of gradients, as a relative change
+	sigmaLeast   = 0.1  // part of a relative L that a scoring step leaves
 )
 
 // maximize moves L of t to the best at the sums of t, and returns log Z + log p(L) there.
@@ -361,8 +379,13 @@ func (a *arrow) ascend(t *arrowState) float64 {
 	if len(a.shape.Border) > scoringBorder && a.shape.Crossed() {
 		most, small = scoringSteps, scoringSmall
 	}
+	s.exact = !a.shape.Crossed()
 	for range most {
 		step, gain := a.sigmaStep(t)
+		if gain < scoringEnd && !s.exact && small < scoringSmall {
+			s.exact = true
+			step, gain = a.sigmaStep(t)
+		}
 		if !(gain >= small) {
 			break
 		}
@@ -371,6 +394,34 @@ func (a *arrow) ascend(t *arrowState) float64 {
 			break
 		}
 		z = next
+	}
+	return a.zero(t, z)
+}
+
+// zero sets a row of L that is near 0, or else its diagonal element, to 0 if that does not lower
+// log Z.
+func (a *arrow) zero(t *arrowState, z float64) float64 {
+	s := &a.sigma
+	for _, c := range s.coords {
+		if c.row != c.col {
+			continue
+		}
+		q := a.fac[c.f].Q
+		row := t.by.L[c.f][c.row*q : c.row*q+c.row+1]
+		small := sigmaKick * s.start[c.f][c.row*q+c.row]
+		switch {
+		case row[c.row] == 0 || math.Abs(row[c.row]) >= small:
+			continue
+		case floats.Norm(row, 2) >= small:
+			row = row[c.row:]
+		}
+		before := slices.Clone(row)
+		clear(row)
+		if next := a.logZ(t, nil); next >= z {
+			z = next
+		} else {
+			copy(row, before)
+		}
 	}
 	return z
 }
@@ -437,11 +488,21 @@ func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 		}
 		g[i] = unit[i] * s.grad[c.f][c.row*a.fac[c.f].Q+c.col]
 	}
-	if a.shape.Crossed() {
-		a.information(t, b)
-	} else {
+	switch {
+	case !a.shape.Crossed():
 		a.hessian(t, unit, b)
+	case !s.exact:
+		a.information(t, b)
+	case !a.differences(t, b):
+		return nil, 0
 	}
+	return newtonStep(b, g, unit)
+}
+
+// newtonStep returns Newton's step for the gradient g and the negative Hessian b in the given units,
+// and its predicted gain. The Hessian is made positive, and steps in its directions are bounded.
+func newtonStep(b *mat.SymDense, g, unit []float64) (step []float64, gain float64) {
+	n := len(g)
 	var e mat.EigenSym
 	if !e.Factorize(b, true) {
 		return nil, 0
@@ -455,14 +516,41 @@ func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 		for i := range n {
 			c += v.At(i, k) * g[i]
 		}
-		y := c / max(math.Abs(x), 1e-8*values[n-1], 1e-12)
-		y = max(-sigmaLongest, min(sigmaLongest, y))
-		gain += 0.5 * c * y
+		x = max(math.Abs(x), 1e-8*values[n-1], 1e-12)
+		y := max(-sigmaLongest, min(sigmaLongest, c/x))
+		gain += c*y - 0.5*x*y*y
 		for i := range n {
 			step[i] += v.At(i, k) * y * unit[i]
 		}
 	}
 	return step, gain
+}
+
+// differences stores the negative Hessian in the relative changes in b, from differences of the
+// gradient.
+func (a *arrow) differences(t *arrowState, b *mat.SymDense) bool {
+	s := &a.sigma
+	step, old := make([]float64, len(s.coords)), t.by.L
+	defer func() { t.by.L = old }()
+	for i := range s.coords {
+		t.by.L = gauss.CloneLists(old)
+		step[i] = sigmaDiff
+		a.moveL(t.by.L, old, step, 1)
+		step[i] = 0
+		if z := a.logZ(t, s.next); math.IsInf(z, -1) {
+			return false
+		}
+		for k, e := range s.coords {
+			at := e.row*a.fac[e.f].Q + e.col
+			x := -(s.next[e.f][at] - s.grad[e.f][at]) / sigmaDiff
+			if i == k {
+				b.SetSym(i, i, b.At(i, i)+x)
+			} else {
+				b.SetSym(i, k, b.At(i, k)+0.5*x)
+			}
+		}
+	}
+	return true
 }
 
 // information stores the information of the relative changes in b.
@@ -480,6 +568,6 @@ func (a *arrow) information(t *arrowState, b *mat.SymDense) {
 			square := t.by.L[c.f][c.row*q+c.row] / scale[c.row]
 			x += 2 * square * square
 		}
-		b.SetSym(i, i, max(x, 1e-3))
+		b.SetSym(i, i, x)
 	}
 }
