@@ -195,7 +195,7 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	to := a.maximize(t)
 	rate := a.sigma.rate.estimate(a, t.by.L)
 	nats = max(0, to-from) / rate
-	if !s.Batch.plain && a.follows() && (a.few || rate < jointSlow) {
+	if !s.Batch.plain && a.joinable() && (a.few || rate < jointSlow) {
 		if j := a.joins(&s.Cur); j != nil {
 			_, joint := newtonStep(j.bend, j.slope, j.unit)
 			nats = max(nats, joint)

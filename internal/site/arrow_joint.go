@@ -62,16 +62,7 @@ func (a *arrow) joins(x *term.Marginals) *joint {
 		return nil
 	}
 	j := &joint{unit: s.units(a, t.by.L), bend: mat.NewSymDense(n, nil)}
-	if a.shape.Crossed() {
-		for k := range j.unit {
-			j.unit[k] = 1
-		}
-		if !a.differences(t, j.bend) {
-			return nil
-		}
-	} else {
-		a.hessian(t, j.unit, j.bend)
-	}
+	a.hessian(t, j.unit, j.bend)
 	for k, c := range s.coords {
 		j.slope = append(j.slope, j.unit[k]*s.grad[c.f][c.row*a.fac[c.f].Q+c.col])
 	}
@@ -229,10 +220,14 @@ func (j *joint) couple(ml, vl [][]float64) {
 // follows reports whether the sites depend on L.
 func (a *arrow) follows() bool { return a.lin.Terms.Noise() == 0 }
 
+// joinable reports whether joint steps apply. With several factors, the products of the factors make
+// the model of the sites too inaccurate.
+func (a *arrow) joinable() bool { return a.follows() && !a.shape.Crossed() }
+
 // ahead tries a joint step from the present state of p, and reports whether it did.
 func (a *arrow) ahead(p *Problem) bool {
 	s, x := &a.sigma, &p.Cur.Marginals
-	if !s.learns() || !a.moved || x.Wild || p.plain || !a.follows() ||
+	if !s.learns() || !a.moved || x.Wild || p.plain || !a.joinable() ||
 		!a.few && a.slowness(x) > jointSlow {
 		return false
 	}
