@@ -23,6 +23,8 @@ import (
 //	arrow.go            the base: layout, Cover and Move
 //	arrow_rows.go       sums over rows, and variances of rows
 //	arrow_sigma.go      learning the covariance Σ = LLᵀ of the effects
+//	arrow_curve.go      derivatives of log Z in Σ, for one factor
+//	arrow_joint.go      steps of Σ together with the sites
 //	arrow_algebra.go    the Algebra, which LinearModel uses if its prior has blocks
 //
 // Base.go describes the interfaces of a base, and gauss/arrow.go has the formulas.

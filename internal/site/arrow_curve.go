@@ -23,8 +23,8 @@ import (
 //
 //	W_gh = T_gδ_gh − F_gPF_hᵀ,   T_g = J_gD_g,   F_g = J_gB_g,   s_g = J_g(h_g − B_gw̄),
 //
-// where J_g = (I + D_gΣ)⁻¹. Nothing is divided by L, so a standard deviation of 0 is an ordinary
-// point. The chain rule then gives the derivatives in the elements of L.
+// with J_g = (I + D_gΣ)⁻¹. Nothing is divided by L, so a standard deviation of 0 is an ordinary point.
+// The chain rule then gives the derivatives in the elements of L.
 
 // sigmaCurve holds the sums over the levels. Pair k is the element (row, col) of Σ with row ≥ col,
 // and E_k changes it and its mirror image by 1.

@@ -47,7 +47,7 @@ const (
 
 // joint is a linear model of L and the sites at the present state.
 type joint struct {
-	unit  []float64     // of the coordinates of L
+	unit  []float64     // units of the coordinates of L
 	slope []float64     // g + c_0, in these units
 	bend  *mat.SymDense // −(H + C)
 	// gamma and e hold the changes dγ and e of the rows: at dL = 0, and then by each coordinate.
