@@ -116,7 +116,8 @@ func TestGroupEffectsPredict(t *testing.T) {
 					u *= day
 				}
 				want += u
-				if sd := e.SD.At(levels-1, j); !(sd > 0 && sd < 2*effect.Hi) {
+				sd := e.SD.At(levels-1, j)
+				if !(sd > 0 && sd < 2*effect.Hi) && !(sd == 0 && effect.SD == 0) {
 					t.Errorf("%s: %s has posterior sd %v, and sd %v between levels", f, effect.Name, sd,
 						effect.SD)
 				}

@@ -197,34 +197,18 @@ func (c *Arrow) eliminate(g int) (det float64) {
 	f, l := &c.Blocks[0], c.L[0]
 	q := f.Q
 	d, k, r := c.Sums.D[g*q*q:(g+1)*q*q], c.K[g*q*q:(g+1)*q*q], c.R[g*q*q:(g+1)*q*q]
-	if q == 1 {
-		x := 1 + l[0]*l[0]*d[0]
-		if !(x > 0) {
-			return math.NaN()
-		}
-		k[0] = l[0] / x
+	switch q {
+	case 1:
+		det = 1 + l[0]*l[0]*d[0]
+		k[0] = l[0] / det
 		r[0] = l[0] * k[0]
-		det = x
-	} else {
-		var dl, mg [MostEffects * MostEffects]float64
-		SmallMul(dl[:], d, l, q)
-		smallMulT(mg[:], l, dl[:], q)
-		for j := range q {
-			mg[j*q+j]++
-		}
-		if det = smallCholesky(mg[:q*q], q); math.IsNaN(det) {
-			return det
-		}
-		var col [MostEffects]float64
-		for j := range q { // column j of Lᵀ
-			clear(col[:])
-			copy(col[:j+1], l[j*q:j*q+j+1])
-			smallSolve(mg[:], col[:q])
-			for i := range q {
-				k[i*q+j] = col[i]
-			}
-		}
-		SmallMul(r, l, k, q)
+	case 2:
+		det = eliminateTwo(k, r, d, l)
+	default:
+		det = eliminateMany(k, r, d, l, q)
+	}
+	if !(det > 0) {
+		return math.NaN()
 	}
 	width := c.Width(g)
 	b, e := c.Sums.B[c.Ptr[g]:c.Ptr[g+1]], c.E[c.Ptr[g]:c.Ptr[g+1]]
@@ -234,6 +218,49 @@ func (c *Arrow) eliminate(g int) (det float64) {
 			AddTimes(e[i*width:(i+1)*width], r[i*q+j], b[j*width:(j+1)*width])
 		}
 	}
+	return det
+}
+
+// eliminateTwo stores K_g and R_g of two effects in k and r, and returns |M_g|.
+func eliminateTwo(k, r, d, l []float64) (det float64) {
+	l0, l1, l2 := l[0], l[2], l[3]
+	x, y := d[0]*l0+d[1]*l1, d[2]*l0+d[3]*l1 // D_gL
+	w := d[3] * l2
+	m0, m1, m2 := 1+l0*x+l1*y, l2*y, 1+l2*w
+	if !(m0 > 0) {
+		return math.NaN()
+	}
+	s := m2 - m1*m1/m0
+	det = m0 * s
+	// column j of M⁻¹Lᵀ, by elimination
+	k[2], k[3] = -m1/m0*l0/s, (l2-m1/m0*l1)/s
+	k[0], k[1] = (l0-m1*k[2])/m0, (l1-m1*k[3])/m0
+	r[0], r[1] = l0*k[0], l0*k[1]
+	r[2], r[3] = l1*k[0]+l2*k[2], l1*k[1]+l2*k[3]
+	return det
+}
+
+// eliminateMany is eliminateTwo for q effects.
+func eliminateMany(k, r, d, l []float64, q int) (det float64) {
+	var dl, mg [MostEffects * MostEffects]float64
+	SmallMul(dl[:], d, l, q)
+	smallMulT(mg[:], l, dl[:], q)
+	for j := range q {
+		mg[j*q+j]++
+	}
+	if det = smallCholesky(mg[:q*q], q); math.IsNaN(det) {
+		return det
+	}
+	var col [MostEffects]float64
+	for j := range q { // column j of Lᵀ
+		clear(col[:])
+		copy(col[:j+1], l[j*q:j*q+j+1])
+		smallSolve(mg[:], col[:q])
+		for i := range q {
+			k[i*q+j] = col[i]
+		}
+	}
+	SmallMul(r, l, k, q)
 	return det
 }
 

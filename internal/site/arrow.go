@@ -23,6 +23,8 @@ import (
 //	arrow.go            the base: layout, Cover and Move
 //	arrow_rows.go       sums over rows, and variances of rows
 //	arrow_sigma.go      learning the covariance Σ = LLᵀ of the effects
+//	arrow_curve.go      derivatives of log Z in Σ, for one factor
+//	arrow_joint.go      steps of Σ together with the sites
 //	arrow_algebra.go    the Algebra, which LinearModel uses if its prior has blocks
 //
 // Base.go describes the interfaces of a base, and gauss/arrow.go has the formulas.
@@ -56,6 +58,7 @@ type arrow struct {
 	in1, in2, out    []float64 // vectors in the order of the base
 	cur, try         arrowState
 	moved, saved     bool // cur has a covariance; the saved state has one
+	few              bool // levels have few rows
 	pending          bool // try.L and the sums belong to the next Cover
 	held             bool // the last move kept the covariance of cur
 	sigma            sigma
@@ -123,7 +126,7 @@ func newArrow(l *LinearModel) (*arrow, error) {
 
 // again returns a base of l with the layout of a, for the same rows and groups.
 func (a *arrow) again(l *LinearModel) *arrow {
-	b := &arrow{lin: l, x: a.x, fac: a.fac, perm: a.perm, begin: a.begin, chunks: a.chunks, at: a.at,
+	b := &arrow{lin: l, x: a.x, fac: a.fac, perm: a.perm, begin: a.begin, chunks: a.chunks, few: a.few, at: a.at,
 		in1: a.in1, in2: a.in2, out: a.out, inverse: a.inverse, rows: a.rows}
 	shape := *a.shape
 	shape.Prec = make([]float64, shape.Common)
@@ -231,12 +234,17 @@ func (a *arrow) sort() {
 		}
 	}
 	a.chunks = append(a.chunks, 0)
+	seen := 0
 	for g := range f.Levels {
+		if a.begin[g] < a.begin[g+1] {
+			seen++
+		}
 		if last := a.chunks[len(a.chunks)-1]; a.begin[g+1]-a.begin[last] >= arrowChunk ||
 			g+1 == f.Levels {
 			a.chunks = append(a.chunks, g+1)
 		}
 	}
+	a.few = int(a.begin[f.Levels]) <= jointRows*seen
 }
 
 // permuted returns the rows of x, d numbers each, in the order of perm.

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/mat"
 )
@@ -45,7 +46,7 @@ func NewArrowAlgebraIn(old *ArrowAlgebra, l *LinearModel, c term.Crew) (*ArrowAl
 	}
 	s.mover = a
 	s.lazy = true
-	s.Batch.profile = a.profile
+	s.Batch.profile, s.Batch.ahead = a.profile, a.ahead
 	s.Batch.plain = l.X.Rows > plainRows
 	if l.Terms.Noise() == 0 {
 		s.Batch.Outer = min(l.X.Rows, l.X.Cols)
@@ -171,7 +172,7 @@ func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	}
 	e.Held = true
 	e.ELBO -= a.sigma.logPrior(a.cur.by.L, nil)
-	if !a.moved || !(e.Gap <= within) {
+	if !a.moved || !(e.Gap <= goals.With(within, s.N, e.ELBO, e.ELBOErr)) {
 		return e, nil
 	}
 	gain, ok := s.gain()
@@ -186,26 +187,25 @@ func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 
 // gain returns by how much L may raise the ELBO. At the present sites, L raises log Z + log p(L) by a
 // gain that a Hessian H predicts. Sites that follow L make the Hessian flatter, (1 − ρ)H, and the
-// distance to the best L longer by a factor of 1/(1 − ρ), so the gain is divided by 1 − ρ.
+// distance to the best L longer by a factor of 1/(1 − ρ), so the gain is divided by 1 − ρ. If ρ is
+// large, the gain of a joint step counts instead, if it is larger.
 func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	a, t := s.mover, s.sums()
 	from := a.logZ(t, nil)
 	to := a.maximize(t)
-	return max(0, to-from) / a.sigma.rate.estimate(a, t.by.L), !math.IsInf(from, -1)
+	rate := a.sigma.rate.estimate(a, t.by.L)
+	nats = max(0, to-from) / rate
+	if !s.Batch.plain && a.joinable() && (a.few || rate < jointSlow) {
+		if j := a.joins(&s.Cur); j != nil {
+			_, joint := newtonStep(j.bend, j.slope, j.unit)
+			nats = max(nats, joint)
+		}
+	}
+	return nats, !math.IsInf(from, -1)
 }
 
 // sums returns a state with the sums of the present sites and the present L.
-func (s *ArrowAlgebra) sums() *arrowState {
-	a, t := s.mover, &arrowState{}
-	t.by.ArrowShape = a.shape
-	t.by.L = gauss.CloneLists(a.cur.by.L)
-	b := make([]float64, s.N)
-	for i, x := range s.Cur.A {
-		b[i] = x + s.Cur.Gamma[i]*s.Cur.M[i]
-	}
-	a.sum(t, a.in(a.in1, s.Cur.Gamma), a.in(a.in2, b))
-	return t
-}
+func (s *ArrowAlgebra) sums() *arrowState { return s.mover.sumsOf(&s.Cur) }
 
 // FactorSpread is the uncertainty of a learned covariance: standard deviations of log s_i and of
 // atanh ρ_ij, by the curvature of the ELBO plus log p(L). Elements of fixed parameters are 0.
@@ -261,8 +261,9 @@ func (a *arrow) uncertainty(t *arrowState, rate func() float64) ([]FactorSpread,
 	}
 	if a.shape.Crossed() {
 		a.information(t, b)
-	} else if unit := a.sigma.units(a, t.by.L); a.hessian(t, unit, b) {
-		ones = unit
+	} else {
+		ones = a.sigma.units(a, t.by.L)
+		a.hessian(t, ones, b)
 	}
 	if err := a.crew.Halt.Err(); err != nil || math.IsInf(z, -1) {
 		return all, err

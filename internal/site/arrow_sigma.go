@@ -2,9 +2,9 @@ package site
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -19,14 +19,13 @@ import (
 // needs the sums over rows that the next Cover needs anyway, so L costs no passes. The value of the
 // state is then the negative ELBO at that L minus log p(L), which every step may only lower.
 //
-// With one factor, the steps are Newton's in the entries of L, because a standard deviation of 0
-// is then an ordinary point. Their Hessian consists of differences of the gradient
-//
-//	∂log Z/∂L = Σ_g h_g v̄_gᵀ − B_g E(wv_gᵀ) − D_gL E(v_gv_gᵀ).
+// With one factor, the steps are Newton's in the elements of L, because a standard deviation of 0
+// is then an ordinary point (arrow_curve.go).
 //
 // With several factors a gradient needs the inverse of the border, so the steps are Fisher scoring
 // steps in relative changes, L ← L(I + Z). The gradient is then Σ_g E(v_gv_gᵀ) − I. With
-// R = I − var(v_g), the information is Σ_g R_ad R_bc + R_ac R_bd of the elements ab and cd of Z.
+// R = I − var(v_g), the information is Σ_g R_ad R_bc + R_ac R_bd of the elements ab and cd of Z. It
+// has no products of different factors, so the last steps use differences of the gradient.
 
 // sigma holds what a profile needs.
 type sigma struct {
@@ -36,12 +35,15 @@ type sigma struct {
 
 	grad, next [][]float64
 	info       [][]float64 // information of each factor, n×n for its n elements
-	kb, wv     []float64   // K_gB_g and K_gB_gP
+	kb, wv     []float64   // K_gB_g and K_gB_gP, for crossed factors
+	curve      sigmaCurve  // for one factor
+	exact      bool        // steps use the Hessian
 	inv        []float64   // the covariance of the border in units of the factors
 	mean       gauss.ArrowMean
 	rate       sigmaRate
-	refused    int // states tried since the last one was accepted
-	profiles   int // evaluations of log Z so far
+	given      [][]float64 // L of a joint step, in place of a profile
+	refused    int         // states tried since the last one was accepted
+	profiles   int         // evaluations of log Z so far
 }
 
 // sigmaCoord is an element of an L that is learned: row and column of factor f.
@@ -86,7 +88,10 @@ func (s *sigma) logPrior(l, grad [][]float64) (sum float64) {
 			row := l[f][i*q : i*q+i+1]
 			square := floats.Dot(row, row)
 			sum -= 0.5 * square / (c * c)
-			lkj := i > 0 && row[i] != 0 // a correlation with an effect of sd 0 does not matter
+			lkj := i > 0 && square > 0 // a correlation with an effect of sd 0 does not matter
+			if lkj && row[i] == 0 {
+				return math.Inf(-1)
+			}
 			if lkj {
 				sum += math.Log(row[i] * row[i] / square)
 			}
@@ -110,14 +115,21 @@ func (s *sigma) logPrior(l, grad [][]float64) (sum float64) {
 // profile is the Profile of the Problem. It moves L to its best at the sites to be tried.
 func (a *arrow) profile(gamma, b []float64) {
 	l := a.lin
-	if early := !a.moved && l.Near == nil && !l.Terms.Concave(); early || !a.sigma.learns() {
-		return // at the prior, the sites of such a likelihood mislead
+	early := !a.moved && l.Near == nil && a.follows() && (a.few || !l.Terms.Concave())
+	if early || !a.sigma.learns() {
+		return // at the prior, such sites mislead
 	}
-	s := &a.sigma
+	s, t := &a.sigma, &a.try
+	if s.given != nil {
+		t.by.L = s.given
+		a.sum(t, a.in(a.in1, gamma), nil)
+		s.rate.propose(a, t.by.L)
+		a.pending = true
+		return
+	}
 	if s.refused++; s.refused > sigmaTries+sigmaShorter {
 		return
 	}
-	t := &a.try
 	t.by.L = gauss.CloneLists(a.cur.by.L)
 	a.sum(t, a.in(a.in1, gamma), a.in(a.in2, b))
 	a.maximize(t)
@@ -155,63 +167,16 @@ func (a *arrow) logZ(t *arrowState, grad [][]float64) float64 {
 	case a.shape.Crossed():
 		a.relative(t, grad)
 	default:
-		a.slope(t, grad[0])
+		s.inv = t.by.InverseUntil(a.crew.Halt, s.inv)
+		a.bend(t)
+		s.curve.addSlope(grad[0], t.by.L[0], a.fac[0].Q)
 	}
 	return z
 }
 
-// slope adds the gradient of log Z in the elements of L to grad, for one factor.
-func (a *arrow) slope(t *arrowState, grad []float64) {
-	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
-	q := f.Q
-	s.inv = t.by.InverseUntil(a.crew.Halt, s.inv)
-	a.projections(t)
-	parts := make([]float64, (len(a.chunks)-1)*q*q)
-	_, bw := f.Levels, a.solveWork // B_gw̄
-	copy(bw, a.hg)
-	t.by.Residual(s.mean.W, bw)
-	a.chunked(func(c, lo, hi int) {
-		for g := lo; g < hi; g++ {
-			a.slopeLevel(t, g, parts[c*q*q:(c+1)*q*q], bw[g*q:(g+1)*q], d)
-		}
-	})
-	for c := 0; c < len(parts); c += q * q {
-		floats.Add(grad, parts[c:c+q*q])
-	}
-}
-
-// slopeLevel adds the part of level g to grad. The vector r is h_g − B_gw̄.
-func (a *arrow) slopeLevel(t *arrowState, g int, grad, r []float64, d int) {
-	if a.begin[g] == a.begin[g+1] {
-		return // the prior has no slope
-	}
-	s, q := &a.sigma, a.fac[0].Q
-	var c, dl, dlc [gauss.MostEffects * gauss.MostEffects]float64
-	at := g * q * d
-	b, kb, wv := t.by.Sums.B[at:at+q*d], s.kb[at:at+q*d], s.wv[at:at+q*d]
-	v, dg, k := s.mean.V[g*q:(g+1)*q], t.by.Sums.D[g*q*q:(g+1)*q*q], t.by.K[g*q*q:(g+1)*q*q]
-	for i := range q { // cov(v) − M⁻¹ + v̄v̄ᵀ; the part of M⁻¹ follows from D_gLM⁻¹ = D_gK_gᵀ
-		for j := range q {
-			c[i*q+j] = floats.Dot(kb[i*d:(i+1)*d], wv[j*d:(j+1)*d]) + v[i]*v[j]
-		}
-	}
-	gauss.SmallMul(dl[:], dg, t.by.L[0], q)
-	gauss.SmallMul(dlc[:], dl[:], c[:], q)
-	for i := range q {
-		for j := range i + 1 {
-			x := r[i]*v[j] - dlc[i*q+j] + floats.Dot(b[i*d:(i+1)*d], wv[j*d:(j+1)*d])
-			for l := range q {
-				x -= dg[i*q+l] * k[j*q+l]
-			}
-			grad[i*q+j] += x
-		}
-	}
-}
-
-// projections computes K_gB_g of all levels and, for one factor, K_gB_gP.
+// projections computes K_gB_g of all levels.
 func (a *arrow) projections(t *arrowState) {
-	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
-	q := f.Q
+	s, q := &a.sigma, a.fac[0].Q
 	s.kb = dense.Resize(s.kb, len(t.by.Sums.B))
 	clear(s.kb)
 	a.levels(func(_ *arrowWork, lo, hi int) {
@@ -225,14 +190,7 @@ func (a *arrow) projections(t *arrowState) {
 			}
 		}
 	})
-	if rows := f.Levels * q; !a.shape.Crossed() && d > 0 {
-		s.wv = dense.Resize(s.wv, rows*d)
-		clear(s.wv)
-		fma.Gemm(fma.Run{Halt: a.crew.Halt}, 1, fma.Of(s.kb, rows, d, d), fma.Of(s.inv, d, d, d),
-			fma.Of(s.wv, rows, d, d))
-	} else {
-		s.wv = dense.Resize(s.wv, len(s.kb))
-	}
+	s.wv = dense.Resize(s.wv, len(s.kb))
 }
 
 // relative replaces grad by the gradient of log Z + log p(L) in the relative changes Z, and stores
@@ -369,12 +327,15 @@ const (
 	scoringBorder = 300
 	scoringSteps  = 4
 	scoringSmall  = 1e-5
+	// Below this predicted gain, the Hessian replaces the information, because the information has no
+	// products of different factors.
+	scoringEnd = 1e-3
 	// A diagonal element of L below this part of its start is raised to it at first, because 0 is a
 	// saddle. An early bad step may have led there.
 	sigmaKick    = 0.05
 	sigmaLongest = 1.5 // longest step, in units of the standard deviations
 	sigmaHalves  = 20
-	sigmaDiff    = 1e-5 // step of a difference of gradients, in units of the standard deviations
+	sigmaDiff    = 1e-5 // step of a difference of gradients, as a relative change
 	sigmaLeast   = 0.1  // part of a relative L that a scoring step leaves
 )
 
@@ -418,8 +379,13 @@ func (a *arrow) ascend(t *arrowState) float64 {
 	if len(a.shape.Border) > scoringBorder && a.shape.Crossed() {
 		most, small = scoringSteps, scoringSmall
 	}
+	s.exact = !a.shape.Crossed()
 	for range most {
 		step, gain := a.sigmaStep(t)
+		if gain < scoringEnd && !s.exact && small < scoringSmall {
+			s.exact = true
+			step, gain = a.sigmaStep(t)
+		}
 		if !(gain >= small) {
 			break
 		}
@@ -428,6 +394,34 @@ func (a *arrow) ascend(t *arrowState) float64 {
 			break
 		}
 		z = next
+	}
+	return a.zero(t, z)
+}
+
+// zero sets a row of L that is near 0, or else its diagonal element, to 0 if that does not lower
+// log Z.
+func (a *arrow) zero(t *arrowState, z float64) float64 {
+	s := &a.sigma
+	for _, c := range s.coords {
+		if c.row != c.col {
+			continue
+		}
+		q := a.fac[c.f].Q
+		row := t.by.L[c.f][c.row*q : c.row*q+c.row+1]
+		small := sigmaKick * s.start[c.f][c.row*q+c.row]
+		switch {
+		case row[c.row] == 0 || math.Abs(row[c.row]) >= small:
+			continue
+		case floats.Norm(row, 2) >= small:
+			row = row[c.row:]
+		}
+		before := slices.Clone(row)
+		clear(row)
+		if next := a.logZ(t, nil); next >= z {
+			z = next
+		} else {
+			copy(row, before)
+		}
 	}
 	return z
 }
@@ -494,11 +488,21 @@ func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 		}
 		g[i] = unit[i] * s.grad[c.f][c.row*a.fac[c.f].Q+c.col]
 	}
-	if a.shape.Crossed() {
+	switch {
+	case !a.shape.Crossed():
+		a.hessian(t, unit, b)
+	case !s.exact:
 		a.information(t, b)
-	} else if !a.hessian(t, unit, b) {
+	case !a.differences(t, b):
 		return nil, 0
 	}
+	return newtonStep(b, g, unit)
+}
+
+// newtonStep returns Newton's step for the gradient g and the negative Hessian b in the given units,
+// and its predicted gain. The Hessian is made positive, and steps in its directions are bounded.
+func newtonStep(b *mat.SymDense, g, unit []float64) (step []float64, gain float64) {
+	n := len(g)
 	var e mat.EigenSym
 	if !e.Factorize(b, true) {
 		return nil, 0
@@ -512,9 +516,9 @@ func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 		for i := range n {
 			c += v.At(i, k) * g[i]
 		}
-		y := c / max(math.Abs(x), 1e-8*values[n-1], 1e-12)
-		y = max(-sigmaLongest, min(sigmaLongest, y))
-		gain += 0.5 * c * y
+		x = max(math.Abs(x), 1e-8*values[n-1], 1e-12)
+		y := max(-sigmaLongest, min(sigmaLongest, c/x))
+		gain += c*y - 0.5*x*y*y
 		for i := range n {
 			step[i] += v.At(i, k) * y * unit[i]
 		}
@@ -522,21 +526,23 @@ func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 	return step, gain
 }
 
-// hessian stores the negative Hessian in the given units in b, from differences of the gradient.
-func (a *arrow) hessian(t *arrowState, unit []float64, b *mat.SymDense) bool {
+// differences stores the negative Hessian in the relative changes in b, from differences of the
+// gradient.
+func (a *arrow) differences(t *arrowState, b *mat.SymDense) bool {
 	s := &a.sigma
-	for i, c := range s.coords {
-		at, h := c.row*a.fac[c.f].Q+c.col, sigmaDiff*unit[i]
-		old := t.by.L[c.f][at]
-		t.by.L[c.f][at] = old + h
-		z := a.logZ(t, s.next)
-		t.by.L[c.f][at] = old
-		if math.IsInf(z, -1) {
+	step, old := make([]float64, len(s.coords)), t.by.L
+	defer func() { t.by.L = old }()
+	for i := range s.coords {
+		t.by.L = gauss.CloneLists(old)
+		step[i] = sigmaDiff
+		a.moveL(t.by.L, old, step, 1)
+		step[i] = 0
+		if z := a.logZ(t, s.next); math.IsInf(z, -1) {
 			return false
 		}
 		for k, e := range s.coords {
 			at := e.row*a.fac[e.f].Q + e.col
-			x := -(s.next[e.f][at] - s.grad[e.f][at]) / h * unit[i] * unit[k]
+			x := -(s.next[e.f][at] - s.grad[e.f][at]) / sigmaDiff
 			if i == k {
 				b.SetSym(i, i, b.At(i, i)+x)
 			} else {
@@ -562,6 +568,6 @@ func (a *arrow) information(t *arrowState, b *mat.SymDense) {
 			square := t.by.L[c.f][c.row*q+c.row] / scale[c.row]
 			x += 2 * square * square
 		}
-		b.SetSym(i, i, max(x, 1e-3))
+		b.SetSym(i, i, x)
 	}
 }

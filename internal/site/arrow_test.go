@@ -199,3 +199,51 @@ func TestArrowSlope(t *testing.T) {
 		}
 	}
 }
+
+// TestArrowHessian compares the Hessian of log Z + log p(L) with differences of its gradient, at
+// singular and at regular L.
+func TestArrowHessian(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, factors := range arrowFactors[:3] {
+		for _, kind := range []string{"regular", "sd 0", "correlation 1", "no prior"} {
+			const h = 1e-5
+			p := newArrowProblem(t, 60, factors, rng)
+			a, q := p.a, factors[0][1]
+			s := &arrowState{}
+			s.by.ArrowShape, s.by.L = a.shape, gauss.CloneLists(a.cur.by.L)
+			switch kind {
+			case "sd 0":
+				clear(s.by.L[0][(q-1)*q:])
+			case "correlation 1":
+				s.by.L[0][q*q-1] = 0
+			}
+			if kind != "regular" {
+				a.sigma.scale[0] = nil
+			}
+			a.sum(s, a.in(a.in1, p.delta), a.in(a.in2, p.b))
+			n := len(a.sigma.coords)
+			unit, got := make([]float64, n), mat.NewSymDense(n, nil)
+			for i := range unit {
+				unit[i] = 1 + float64(i)
+			}
+			a.logZ(s, gauss.CloneLists(s.by.L))
+			a.hessian(s, unit, got)
+			for k, c := range a.sigma.coords {
+				grads := [2][][]float64{gauss.CloneLists(s.by.L), gauss.CloneLists(s.by.L)}
+				for i, x := range []float64{h, -h} {
+					s.by.L[0][c.row*q+c.col] += x
+					a.logZ(s, grads[i])
+					s.by.L[0][c.row*q+c.col] -= x
+				}
+				for m, e := range a.sigma.coords {
+					at := e.row*q + e.col
+					want := -(grads[0][0][at] - grads[1][0][at]) / (2 * h) * unit[k] * unit[m]
+					if !(math.Abs(got.At(k, m)-want) <= 1e-6*(1+math.Abs(want))) {
+						t.Errorf("%v, %s: element %d, %d is %v, want %v", factors, kind, k, m, got.At(k, m),
+							want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -66,6 +66,8 @@
 //	            (toTarget, halve)                            ones (Anderson acceleration, siteMix)
 //	outerStep   the best mean for V, then V's own sites      a pass over V costs far more than one
 //	                                                         over the means (weights)
+//	ahead       Newton's L, and the sites that follow it     mixed models with few rows per level, or
+//	                                                         whose L converges slowly
 //	leap        Newton's step in (m, V)                      the predicted gain fell by less than a
 //	                                                         factor of 3 in six passes
 //	alone       the optimum of each site by itself           far away, where a target is only a

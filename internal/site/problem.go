@@ -46,6 +46,8 @@ type Problem struct {
 	// profile moves parameters of the mover to their best at the sites that the next Cover is for,
 	// given as changes of γ and coefficients b about the base mean. Nil means no parameters.
 	profile func(gamma, b []float64)
+	// ahead tries a step of these parameters together with the sites, and reports whether it did.
+	ahead func(p *Problem) bool
 }
 
 // problemState is a state with its value, and with its sites about the base mean.

@@ -35,6 +35,7 @@ var specialMoves = []move{
 // restMoves are the moves of Stride if no special move helped. Iterate follows them.
 var restMoves = []move{
 	{when: isSlowSingle, take: func(p *Problem) bool { return p.toSingles(slowHalvings) }},
+	{when: hasAhead, take: func(p *Problem) bool { return p.ahead(p) }},
 	{when: hasOuter, take: (*Problem).outerStep},
 }
 
@@ -65,6 +66,9 @@ func isWild(p *Problem, _ situation) bool        { return p.Cur.Wild }
 func isFar(p *Problem, s situation) bool {
 	return s.lost || s.slow && p.Decrement() > farPromise
 }
+
+// hasAhead reports whether parameters of the mover may move together with the sites.
+func hasAhead(p *Problem, _ situation) bool { return p.ahead != nil && !p.Workers.Halt.Stopped() }
 
 // hasOuter reports whether outer steps pay.
 func hasOuter(p *Problem, _ situation) bool { return p.Outer > 0 && !p.Workers.Halt.Stopped() }

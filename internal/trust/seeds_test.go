@@ -172,6 +172,7 @@ const (
 	// a mean or variance is further from the reference than the gap allows
 	faultMoments   = "wrong moments"
 	faultRelation  = "relation"       // another form of the same problem has another result
+	faultBits      = "bits"           // workers, or a saved or canceled run, change the result
 	faultTime      = "slow"           // takes longer than 5 s
 	faultUnsolved  = "no reference"   // the reference did not find the optimum either
 	faultUnsettled = "not determined" // rounding the data changes the result equally much
@@ -425,6 +426,10 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 	if err != nil && len(v.faults) > 0 {
 		return nil // a panic, or too slow
 	}
+	if errors.Is(err, ErrParam) && s.learns {
+		v.add(faultRefused, 0, "%v", err) // rows that do not determine an effect
+		return nil
+	}
 	if errors.Is(err, ErrEmpty) && s.name == "objective" {
 		v.add(faultRefused, 0, "%v", err) // all weights are 0
 		return nil
@@ -522,6 +527,9 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 			}
 		}
 		for _, it := range f.result.Trace { // check every bound of the run
+			if s.learns {
+				break
+			}
 			short, proof := sol.elbo-it.ELBO, it.GapBound+provedSlack+sol.err+finite(it.ELBOErr)
 			if it.Scope == Unproved || !(short > proof) {
 				continue
@@ -599,6 +607,9 @@ func finite(x float64) float64 {
 // of the reference.
 func (sol *refSolution) weights(p *trustProblem) (mean, sd, curved []float64) {
 	s := sol.state
+	if p.groups != nil {
+		return sol.weightsOfGroups(p)
+	}
 	if p.variance == nil || len(s.mu) != len(p.variance) {
 		return nil, nil, nil
 	}
@@ -630,7 +641,8 @@ func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trust
 		}
 		return
 	}
-	if f.result.Status != Converged || s.below || !factsFor(p.lik).LogConcave {
+	if f.result.Status != Converged || s.below || !factsFor(p.lik).LogConcave ||
+		s.learns && p.groups.learned() {
 		return // there may be other optima
 	}
 	if g.result.Status != Converged {
@@ -857,7 +869,7 @@ func summary(verdicts []*verdict) string {
 	fmt.Fprintf(&b, "%d seeds, %d fits, optimum proved for %d; slowest %v (seed %d)\n",
 		len(verdicts), fits, proved, slowest.elapsed.Round(time.Millisecond), slowest.seed)
 	for _, kind := range []string{faultPanic, faultNaN, faultError, faultLimit, faultGap,
-		faultProof, faultAbove, faultMoments, faultRelation, faultTime, faultUnsolved,
+		faultProof, faultAbove, faultMoments, faultRelation, faultBits, faultTime, faultUnsolved,
 		faultUnsettled, faultRefused} {
 		all := byKind[kind]
 		slices.SortStableFunc(all,

@@ -49,7 +49,10 @@ type subject struct {
 	loose float64
 	// below is true if the reference is only a bound, because the fit has its own family with
 	// fewer parameters.
-	below     bool
+	below bool
+	// learns is true if a fit learns parameters, which the reference takes from the fit. The gap
+	// bounds of earlier passes then belong to other problems.
+	learns    bool
 	relations []relation
 }
 
@@ -76,7 +79,8 @@ type trustProblem struct {
 	passed         bool // the sparse GP reads its rows from an iterator
 	rank           int  // rank of a low-rank covariance
 	sparse         bool
-	scales         string // names what is unusual about the problem
+	groups         *trustGroups // grouping factors of a mixed model, or nil
+	scales         string       // names what is unusual about the problem
 }
 
 // factsFor returns the Facts of a likelihood.
@@ -712,6 +716,9 @@ func (p *trustProblem) matrix() mat.Matrix {
 // glm returns the GLM of p. It sets the prior by the simplest option that can describe it.
 func (p *trustProblem) glm(cov Covariance) (*GLM, error) {
 	opt := &GLMOptions{Offset: p.offset, Weights: p.weight, Covariance: cov, Rank: p.rank}
+	if p.groups != nil {
+		opt.Groups = p.groups.opt
+	}
 	v := p.variance[0]
 	sd := math.Sqrt(v)
 	plain := sd*sd == v

@@ -1,0 +1,329 @@
+package site
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// This file computes the gradient and the Hessian of log Z in the covariance Σ = LLᵀ of the effects
+// of one factor, in one sweep over the levels. Newton's method of arrow_sigma.go uses them.
+//
+// The sites act like observations with the precision Γ, so log Z is the log density of a Gaussian
+// whose covariance Ω is linear in Σ, Ω = Γ⁻¹ + ZΣZᵀ + XΛ0⁻¹Xᵀ. With W = ZᵀΩ⁻¹Z and s = ZᵀΩ⁻¹Γ⁻¹b,
+// and with E a change of Σ in all levels,
+//
+//	∂log Z = ½(sᵀEs − tr WE),   ∂²log Z = ½tr(WEWE′) − sᵀEWE′s
+//
+// (Harville, 1977). The levels meet only in the border, whose covariance is P:
+//
+//	W_gh = T_gδ_gh − F_gPF_hᵀ,   T_g = J_gD_g,   F_g = J_gB_g,   s_g = J_g(h_g − B_gw̄),
+//
+// with J_g = (I + D_gΣ)⁻¹. Nothing is divided by L, so a standard deviation of 0 is an ordinary point.
+// The chain rule then gives the derivatives in the elements of L.
+
+// sigmaCurve holds the sums over the levels. Pair k is the element (row, col) of Σ with row ≥ col,
+// and E_k changes it and its mirror image by 1.
+type sigmaCurve struct {
+	pairs [][2]int
+	cov   []float64    // Σ
+	f, fp []float64    // F_g and F_gP
+	parts []levelCurve // by chunk of levels
+	total levelCurve
+	n, np []float64 // Σ_g F_gᵀE_kF_g of a pair, and N_kP of all pairs
+}
+
+// levelCurve holds sums over some levels.
+type levelCurve struct {
+	slope []float64 // 2∂log Z/∂Σ, Q×Q
+	bend  []float64 // ∂²log Z of the pairs, without the products of different levels
+	cross []float64 // Σ_g F_gᵀE_ks_g of each pair
+	work  []float64
+}
+
+// clear prepares c for Q effects, some pairs and d columns of the border.
+func (c *levelCurve) clear(q, pairs, d int) {
+	for _, x := range []struct {
+		v *[]float64
+		n int
+	}{{&c.slope, q * q}, {&c.bend, pairs * pairs}, {&c.cross, pairs * d}, {&c.work, 4*q*q + q}} {
+		*x.v = dense.Resize(*x.v, x.n)
+		clear(*x.v)
+	}
+}
+
+// bend computes the sums at the L and the mean of t. The covariance of the border is a.sigma.inv.
+func (a *arrow) bend(t *arrowState) {
+	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
+	c, q, rows := &s.curve, f.Q, f.Levels*f.Q
+	c.pairs = c.pairs[:0]
+	for i := range q {
+		for j := range i + 1 {
+			c.pairs = append(c.pairs, [2]int{i, j})
+		}
+	}
+	r := a.solveWork // h_g − B_gw̄
+	copy(r, a.hg)
+	t.by.Residual(s.mean.W, r)
+	block := gauss.Block{Q: q, L: t.by.L[0]}
+	c.cov = block.Covariance()
+	dense.ResizeAll(rows*d, &c.f, &c.fp)
+	clear(c.f)
+	for len(c.parts) < len(a.chunks)-1 {
+		c.parts = append(c.parts, levelCurve{})
+	}
+	for k := range a.chunks[1:] {
+		c.parts[k].clear(q, len(c.pairs), d)
+	}
+	a.chunked(func(k, lo, hi int) {
+		part := &c.parts[k]
+		for g := lo; g < hi; g++ {
+			if a.begin[g] < a.begin[g+1] { // otherwise D, B and h are 0
+				c.project(part, t.by.Sums.D[g*q*q:(g+1)*q*q], t.by.Sums.B[g*q*d:(g+1)*q*d],
+					c.f[g*q*d:(g+1)*q*d], r[g*q:(g+1)*q])
+			}
+		}
+	})
+	run := fma.Run{Halt: a.crew.Halt}
+	if d > 0 {
+		clear(c.fp)
+		fma.Gemm(run, 1, fma.Of(c.f, rows, d, d), fma.Of(s.inv, d, d, d), fma.Of(c.fp, rows, d, d))
+	}
+	a.chunked(func(k, lo, hi int) {
+		for g := lo; g < hi; g++ {
+			if a.begin[g] < a.begin[g+1] {
+				at := g * q * d
+				c.level(&c.parts[k], t.by.Sums.D[g*q*q:(g+1)*q*q], c.f[at:at+q*d], c.fp[at:at+q*d],
+					r[g*q:(g+1)*q], d)
+			}
+		}
+	})
+	sum := &c.total
+	sum.clear(q, len(c.pairs), d)
+	for k := range a.chunks[1:] {
+		floats.Add(sum.slope, c.parts[k].slope)
+		floats.Add(sum.bend, c.parts[k].bend)
+		floats.Add(sum.cross, c.parts[k].cross)
+	}
+	if d > 0 {
+		c.between(run, s.inv, f.Levels, q, d)
+	}
+}
+
+// spread stores J_g in j.
+func (c *sigmaCurve) spread(j, dg []float64, q int) {
+	switch q {
+	case 1:
+		j[0] = 1 / (1 + dg[0]*c.cov[0])
+		return
+	case 2:
+		x, y := dg[0]*c.cov[0]+dg[1]*c.cov[2], dg[0]*c.cov[1]+dg[1]*c.cov[3]
+		z, w := dg[2]*c.cov[0]+dg[3]*c.cov[2], dg[2]*c.cov[1]+dg[3]*c.cov[3]
+		det := 1 + x + w + (dg[0]*dg[3]-dg[1]*dg[2])*(c.cov[0]*c.cov[3]-c.cov[1]*c.cov[2])
+		j[0], j[1], j[2], j[3] = (1+w)/det, -y/det, -z/det, (1+x)/det
+		return
+	}
+	var m [gauss.MostEffects * gauss.MostEffects]float64
+	gauss.SmallMul(m[:], dg, c.cov, q)
+	for i := range q {
+		m[i*q+i]++
+	}
+	smallInverse(j, m[:q*q], q)
+}
+
+// smallInverse stores the inverse of the q×q matrix m in dst, by elimination with row pivots. It
+// changes m.
+func smallInverse(dst, m []float64, q int) {
+	clear(dst)
+	for i := range q {
+		dst[i*q+i] = 1
+	}
+	for k := range q {
+		best := k
+		for i := k + 1; i < q; i++ {
+			if math.Abs(m[i*q+k]) > math.Abs(m[best*q+k]) {
+				best = i
+			}
+		}
+		for j := range q {
+			m[k*q+j], m[best*q+j] = m[best*q+j], m[k*q+j]
+			dst[k*q+j], dst[best*q+j] = dst[best*q+j], dst[k*q+j]
+		}
+		floats.Scale(1/m[k*q+k], dst[k*q:(k+1)*q])
+		floats.Scale(1/m[k*q+k], m[k*q:(k+1)*q])
+		for i := range q {
+			if x := m[i*q+k]; i != k && x != 0 {
+				floats.AddScaled(m[i*q:(i+1)*q], -x, m[k*q:(k+1)*q])
+				floats.AddScaled(dst[i*q:(i+1)*q], -x, dst[k*q:(k+1)*q])
+			}
+		}
+	}
+}
+
+// project stores F_g in f, and replaces r by s_g.
+func (c *sigmaCurve) project(p *levelCurve, dg, b, f, r []float64) {
+	q := len(r)
+	d, j, s := len(b)/q, p.work[:q*q], p.work[4*q*q:]
+	c.spread(j, dg, q)
+	for i := range q {
+		s[i] = floats.Dot(j[i*q:(i+1)*q], r)
+		for k := range q {
+			gauss.AddTimes(f[i*d:(i+1)*d], j[i*q+k], b[k*d:(k+1)*d])
+		}
+	}
+	copy(r, s)
+}
+
+// level adds a level to the sums of p.
+func (c *sigmaCurve) level(p *levelCurve, dg, f, fp, s []float64, d int) {
+	q := len(s)
+	j, t, z := p.work[:q*q], p.work[q*q:2*q*q], p.work[2*q*q:3*q*q]
+	c.spread(j, dg, q)
+	gauss.SmallMul(t, j, dg, q)
+	for i := range q {
+		for k := range i + 1 {
+			x := 0.5 * (t[i*q+k] + t[k*q+i])
+			t[i*q+k], t[k*q+i] = x, x
+			x = -s[i] * s[k]
+			for l, v := range f[i*d : (i+1)*d] {
+				x -= v * fp[k*d+l]
+			}
+			z[i*q+k], z[k*q+i] = x, x
+		}
+	}
+	for i, x := range t {
+		p.slope[i] -= x + z[i]
+	}
+	n := len(c.pairs)
+	for a, x := range c.pairs {
+		i, k := x[0], x[1]
+		for b, y := range c.pairs[:a+1] {
+			l, m := y[0], y[1]
+			sum := t[i*q+m]*(t[k*q+l]+z[k*q+l]) + t[i*q+l]*(t[k*q+m]+z[k*q+m]) +
+				t[k*q+m]*z[i*q+l] + t[k*q+l]*z[i*q+m]
+			p.bend[a*n+b] += pairShare(x) * pairShare(y) * sum
+		}
+		w := pairShare(x)
+		gauss.AddTimes(p.cross[a*d:(a+1)*d], w*s[i], f[k*d:(k+1)*d])
+		gauss.AddTimes(p.cross[a*d:(a+1)*d], w*s[k], f[i*d:(i+1)*d])
+	}
+}
+
+// pairShare returns the factor c of E = c(e_ie_jᵀ + e_je_iᵀ).
+func pairShare(pair [2]int) float64 {
+	if pair[0] == pair[1] {
+		return 0.5
+	}
+	return 1
+}
+
+// between adds the products of different levels to the Hessian,
+//
+//	½tr(N_kPN_lP) + r_kᵀPr_l,   N_k = Σ_g F_gᵀE_kF_g,   r_k = Σ_g F_gᵀE_ks_g.
+func (c *sigmaCurve) between(run fma.Run, cov []float64, levels, q, d int) {
+	n := len(c.pairs)
+	c.n, c.np = dense.Resize(c.n, d*d), dense.Resize(c.np, n*d*d)
+	clear(c.np)
+	of := func(i int) fma.Matrix { return fma.Of(c.f[i*d:], levels, d, q*d) }
+	for k, x := range c.pairs {
+		clear(c.n)
+		fma.Gemm(run, pairShare(x), of(x[0]).T(), of(x[1]), fma.Of(c.n, d, d, d))
+		for i := range d {
+			for j := range i + 1 {
+				sum := c.n[i*d+j] + c.n[j*d+i]
+				c.n[i*d+j], c.n[j*d+i] = sum, sum
+			}
+		}
+		fma.Gemm(run, 1, fma.Of(c.n, d, d, d), fma.Of(cov, d, d, d),
+			fma.Of(c.np[k*d*d:], d, d, d))
+	}
+	pr := make([]float64, d)
+	for k := range n {
+		for i := range pr {
+			pr[i] = floats.Dot(cov[i*d:(i+1)*d], c.total.cross[k*d:(k+1)*d])
+		}
+		for l := range k + 1 {
+			sum := floats.Dot(pr, c.total.cross[l*d:(l+1)*d])
+			x, y := c.np[k*d*d:(k+1)*d*d], c.np[l*d*d:(l+1)*d*d]
+			for i := range d {
+				for j := range d {
+					sum += 0.5 * x[i*d+j] * y[j*d+i]
+				}
+			}
+			c.total.bend[k*n+l] += sum
+		}
+	}
+}
+
+// addSlope adds the gradient of log Z in the elements of L, 2(∂log Z/∂Σ)L, to grad.
+func (c *sigmaCurve) addSlope(grad, l []float64, q int) {
+	for i := range q {
+		for j := range i + 1 {
+			for k := j; k < q; k++ {
+				grad[i*q+j] += c.total.slope[i*q+k] * l[k*q+j]
+			}
+		}
+	}
+}
+
+// hessian stores the negative Hessian of log Z + log p(L) in the coordinates, in the given units, in
+// b. Logz has computed the sums at t.
+func (a *arrow) hessian(t *arrowState, unit []float64, b *mat.SymDense) {
+	s, q := &a.sigma, a.fac[0].Q
+	c, l, n := &s.curve, t.by.L[0], len(s.curve.pairs)
+	steps := make([][]float64, len(s.coords)) // changes of the pairs of Σ
+	for k, x := range s.coords {
+		steps[k] = make([]float64, n)
+		for i, pair := range c.pairs {
+			if pair[0] == x.row {
+				steps[k][i] += l[pair[1]*q+x.col]
+			}
+			if pair[1] == x.row {
+				steps[k][i] += l[pair[0]*q+x.col]
+			}
+		}
+	}
+	for k, x := range s.coords {
+		for m, y := range s.coords[:k+1] {
+			var sum float64
+			for i, u := range steps[k] {
+				for j, v := range steps[m] {
+					sum += u * v * c.total.bend[max(i, j)*n+min(i, j)]
+				}
+			}
+			if x.col == y.col {
+				sum += c.total.slope[x.row*q+y.row]
+			}
+			if x.row == y.row {
+				sum += s.priorBend(l[x.row*q:x.row*q+x.row+1], x, y)
+			}
+			b.SetSym(k, m, -sum*unit[k]*unit[m])
+		}
+	}
+}
+
+// priorBend returns the second derivative of the log prior in two elements of the same row of L.
+func (s *sigma) priorBend(row []float64, x, y sigmaCoord) (sum float64) {
+	scale := s.scale[x.f]
+	if scale == nil {
+		return 0
+	}
+	if x.col == y.col {
+		sum -= 1 / (scale[x.row] * scale[x.row])
+	}
+	if last := row[x.row]; x.row > 0 && last != 0 {
+		square := floats.Dot(row, row)
+		sum += 4 * row[x.col] * row[y.col] / (square * square)
+		if x.col == y.col {
+			sum -= 2 / square
+		}
+		if x.col == x.row && y.col == x.row {
+			sum -= 2 / (last * last)
+		}
+	}
+	return sum
+}
