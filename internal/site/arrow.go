@@ -344,8 +344,16 @@ func (a *arrow) move(c *gauss.Arrow, d, delta, u []float64) (square float64) {
 	return square
 }
 
-// hold implements holder.
+// hold implements holder. No step has computed the covariance of the prior, so hold computes it.
 func (a *arrow) hold(d, delta, u []float64) (square float64) {
+	if !a.moved {
+		a.pending = false
+		if _, ok := a.Cover(make([]float64, len(delta)), delta); !ok {
+			clear(d)
+			return math.Inf(1)
+		}
+		a.swap()
+	}
 	a.held = true
 	return a.move(&a.cur.by, d, delta, u)
 }
