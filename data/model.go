@@ -607,10 +607,6 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	}
 	o.Learn = &learn
 	correlated := m.design.correlated()
-	if m.classes() && correlated != "" {
-		return nil, nil, fmt.Errorf("pgsvi: %s: Softmax does not support correlated effects; "+
-			"write || for independent effects: %w", correlated, pgsvi.ErrParam)
-	}
 	if m.eliminates() && (correlated != "" || o.Covariance == pgsvi.AutoCovariance) {
 		if o.Groups == nil {
 			o.Groups = m.design.options(learn.NoPrior)
