@@ -117,6 +117,9 @@ func (g *GLM) groupCoords(before int) (coords []learnCoord, rules []learn.Effect
 	return coords, rules
 }
 
+// mostPartial bounds θ of a partial correlation. The largest is 0.9993.
+const mostPartial = 8
+
 // mostStart is the largest correlation at which learning starts.
 const mostStart = 0.99
 

@@ -128,7 +128,7 @@ func TestClassGroupsFixed(t *testing.T) {
 	} {
 		k := int(floats.Max(c.y)) + 1
 		groups := c.fixed(1)
-		_, post, res := fitClasses(t, c, k, groups)
+		g, post, res := fitClasses(t, c, k, groups)
 		n, cols := c.x.Dims()
 		d := cols + 1
 		to := mat.NewDense(d, d, nil) // the weights are to times independent weights
@@ -166,6 +166,18 @@ func TestClassGroupsFixed(t *testing.T) {
 		}
 		if diff := math.Abs(res.ELBO - wantRes.ELBO); !(diff < 1e-8) {
 			t.Errorf("ELBO %v, want %v", res.ELBO, wantRes.ELBO)
+		}
+		ctx := context.Background()
+		loo, err := g.LOO(ctx, post)
+		wantLOO, wantErr := flat.LOO(ctx, want)
+		if err != nil || wantErr != nil || !(math.Abs(loo.ELPD-wantLOO.ELPD) < 1e-5) {
+			t.Errorf("LOO %v, want %v; errors %v, %v", loo, wantLOO, err, wantErr)
+		}
+		const draws = 3000
+		psis, err := g.PSIS(ctx, &Env{}, post, draws)
+		wantPSIS, wantErr := flat.PSIS(ctx, &Env{}, want, draws)
+		if err != nil || wantErr != nil || !(math.Abs(psis.LogZ-wantPSIS.LogZ) < 0.25) {
+			t.Errorf("PSIS %+v, want %+v; errors %v, %v", psis, wantPSIS, err, wantErr)
 		}
 		all, back := mat.NewDense(k*d, k*d, nil), mat.NewVecDense(k*d, nil)
 		for a := range k {
@@ -459,5 +471,33 @@ func TestClassGroupsSlopes(t *testing.T) {
 		if !(x.Info.At(i, i) > 0) {
 			t.Errorf("information %d is %v", i, x.Info.At(i, i))
 		}
+	}
+}
+
+// TestClassGroupsSpread checks that the standard deviations of the effects include the uncertainty
+// of the learned standard deviation, s. Their squares exceed the squares at fixed s by the square of
+// the derivative of the mean in log s times the variance of log s. The first-order derivative is too
+// small, because it leaves out how the means of one class move the means of the other classes.
+func TestClassGroupsSpread(t *testing.T) {
+	c := newMixedClasses(150, 3, [2]int{9, 0}, [3]float64{1, -1, -1}, 0, 11)
+	_, post, _ := fitClasses(t, c, 3, c.unset())
+	e := post.Groups()[0].Effects[0]
+	logSD := math.Log(e.Hi/e.Lo) / (2 * normal95)
+	at := func(h float64) *GLMPosterior {
+		groups := c.unset()
+		groups[0].SD, groups[0].Fixed = []float64{e.SD * math.Exp(h)}, true
+		_, p, _ := fitClasses(t, c, 3, groups)
+		return p
+	}
+	const step = 0.05
+	up, down, fixed := at(step).Mean(nil), at(-step).Mean(nil), at(0).SD(nil)
+	all, want := 0.0, 0.0
+	for j, sd := range post.SD(nil) {
+		slope := (up[j] - down[j]) / (2 * step)
+		all += sd*sd - fixed[j]*fixed[j]
+		want += slope * slope * logSD * logSD
+	}
+	if !(want > 0.01) || !(all > 0.5*want) || !(all < 1.1*want) {
+		t.Errorf("the variances are larger by %v in total, want about %v", all, want)
 	}
 }

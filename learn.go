@@ -298,6 +298,9 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 		if c.noise > 0 {
 			c.Lo = max(c.Lo, min(c.Start, c.noise*d.quiet))
 		}
+		if s.effect(i) && c.Max == 1 {
+			c.Lo, c.Hi = -mostPartial, mostPartial
+		}
 		if o.NoPrior || s.effect(i) {
 			c.Prior = learn.Normal{}
 		}

@@ -149,38 +149,41 @@ func (p *BlockPrior) coordinates(n int) []int {
 // effectStep is the step in θ of the differences of covariances.
 const effectStep = 1e-5
 
-// turn returns the derivative of Σ of e in coordinate i, Q×Q, or nil if that is 0.
+// turn returns the derivative of L of e in coordinate i, Q×Q, or nil if that is 0.
 func (p *BlockPrior) turn(e *Effect, theta []float64, i int) []float64 {
 	at := p.space.Coords[i].Param
 	if at < e.Param || at >= e.Param+e.Params() {
 		return nil
 	}
 	t := slices.Clone(theta)
-	var ends [2]gauss.Block
+	var ends [2][]float64
 	for k, h := range []float64{-effectStep, effectStep} {
 		t[i] = theta[i] + h
 		params, _, err := p.space.At(p.base.Terms, t)
 		if err != nil {
 			return nil
 		}
-		ends[k] = e.Block
-		ends[k].L = e.factor(params[e.Param : e.Param+e.Params()])
+		ends[k] = e.factor(params[e.Param : e.Param+e.Params()])
 	}
-	d := ends[1].Covariance()
-	floats.Sub(d, ends[0].Covariance())
+	d := ends[1]
+	floats.Sub(d, ends[0])
 	floats.Scale(0.5/effectStep, d)
 	return d
 }
 
-// An effectTurn is the derivative of the precision of an effect in one coordinate.
+// An effectTurn is the derivative of the covariance of an effect in one coordinate. With A = L⁻¹∂L
+// and M = A + Aᵀ, the derivative of the covariance is ∂Σ = LMLᵀ, so S = L⁻ᵀML⁻¹ and tr Λ∂Σ = tr M.
+// The inverse of Σ, which may be nearly singular, would lose twice as many digits as the inverse of
+// L.
 type effectTurn struct {
 	*Effect
 	coord int
-	trace float64   // tr Λ∂Σ
-	s     []float64 // S, Q×Q
+	trace float64   // tr M
+	m     []float64 // M, Q×Q
+	inv   []float64 // L⁻¹, Q×Q
 }
 
-// turns returns the derivatives of the precisions of all effects of lin, the model at θ.
+// turns returns the derivatives of the covariances of all effects of lin, the model at θ.
 func (p *BlockPrior) turns(lin *site.LinearModel, theta []float64) (all []effectTurn) {
 	blocks := lin.Prior.Blocks()
 	for k := range p.effects {
@@ -188,22 +191,21 @@ func (p *BlockPrior) turns(lin *site.LinearModel, theta []float64) (all []effect
 		at := slices.IndexFunc(blocks, func(b gauss.Block) bool { return b.First == e.Block.First })
 		q := e.Block.Q
 		l := mat.NewTriDense(q, mat.Lower, blocks[at].L)
+		var lower mat.TriDense
+		if lower.InverseTri(l) != nil { // the bounds of a search keep L from being singular
+			continue
+		}
+		inv := mat.DenseCopyOf(&lower)
 		for i := range p.space.Coords {
 			d := p.turn(e, theta, i)
 			if d == nil {
 				continue
 			}
-			t := effectTurn{Effect: e, coord: i}
-			var inv mat.TriDense
-			var a, ld, s mat.Dense
-			if inv.InverseTri(l) != nil { // the bounds of a search keep L from being singular
-				continue
-			}
-			a.Mul(inv.T(), &inv)
-			ld.Mul(&a, mat.NewDense(q, q, d))
-			s.Mul(&ld, &a)
-			t.trace, t.s = mat.Trace(&ld), s.RawMatrix().Data
-			all = append(all, t)
+			var a, m mat.Dense
+			a.Mul(inv, mat.NewDense(q, q, d))
+			m.Add(&a, a.T())
+			all = append(all, effectTurn{Effect: e, coord: i, trace: mat.Trace(&m),
+				m: m.RawMatrix().Data, inv: inv.RawMatrix().Data})
 		}
 	}
 	return all
@@ -212,9 +214,18 @@ func (p *BlockPrior) turns(lin *site.LinearModel, theta []float64) (all []effect
 // pull adds S u of the effects u of one class to dst.
 func (t *effectTurn) pull(dst, u []float64) {
 	b, q := &t.Block, t.Block.Q
+	var v, mv [gauss.MostEffects]float64
 	for at := b.First; at < b.End(); at += q {
 		for i := range q {
-			dst[at+i] += floats.Dot(t.s[i*q:(i+1)*q], u[at:at+q])
+			v[i] = floats.Dot(t.inv[i*q:i*q+i+1], u[at:at+i+1])
+		}
+		for i := range q {
+			mv[i] = floats.Dot(t.m[i*q:(i+1)*q], v[:q])
+		}
+		for i := range q {
+			for j := range i + 1 {
+				dst[at+j] += t.inv[i*q+j] * mv[i]
+			}
 		}
 	}
 }
@@ -222,10 +233,14 @@ func (t *effectTurn) pull(dst, u []float64) {
 // inner returns Σ_g tr S V_g for the covariance V of the weights of one class.
 func (t *effectTurn) inner(v *mat.SymDense) (sum float64) {
 	b, q := &t.Block, t.Block.Q
+	inv, m := mat.NewDense(q, q, t.inv), mat.NewDense(q, q, t.m)
+	var half, own mat.Dense
 	for at := b.First; at < b.End(); at += q {
+		half.Mul(inv, v.SliceSym(at, at+q))
+		own.Mul(&half, inv.T())
 		for i := range q {
 			for j := range q {
-				sum += t.s[i*q+j] * v.At(at+i, at+j)
+				sum += m.At(i, j) * own.At(i, j)
 			}
 		}
 	}
@@ -321,8 +336,8 @@ func (p *BlockPrior) atanhSpread(e *Effect, theta []float64, factor [][]float64,
 	q := e.Block.Q
 	sum := make([]float64, len(theta))
 	for i, row := range factor {
-		d := p.turn(e, theta, i)
-		if d == nil {
+		turn := p.turn(e, theta, i)
+		if turn == nil {
 			continue
 		}
 		params, _, err := p.space.At(p.base.Terms, theta)
@@ -331,11 +346,17 @@ func (p *BlockPrior) atanhSpread(e *Effect, theta []float64, factor [][]float64,
 		}
 		b := e.Block
 		b.L = e.factor(params[e.Param : e.Param+e.Params()])
-		s := b.Covariance()
+		s, d := b.Covariance(), make([]float64, q*q)
+		for a := range q {
+			for c := range q {
+				d[a*q+c] = floats.Dot(turn[a*q:(a+1)*q], b.L[c*q:(c+1)*q]) +
+					floats.Dot(b.L[a*q:(a+1)*q], turn[c*q:(c+1)*q])
+			}
+		}
 		vj, vk, c := s[j*q+j], s[k*q+k], s[j*q+k]
 		rho := c / math.Sqrt(vj*vk)
-		turn := d[j*q+k]/math.Sqrt(vj*vk) - 0.5*rho*(d[j*q+j]/vj+d[k*q+k]/vk)
-		floats.AddScaled(sum, turn/(1-rho*rho), row)
+		slope := d[j*q+k]/math.Sqrt(vj*vk) - 0.5*rho*(d[j*q+j]/vj+d[k*q+k]/vk)
+		floats.AddScaled(sum, slope/(1-rho*rho), row)
 	}
 	return floats.Norm(sum, 2)
 }
