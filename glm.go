@@ -744,6 +744,9 @@ func (g *GLM) checkClassMemory(rows float64, n, d int) error {
 			g.opt.MaxMemory, ErrParam)
 	}
 	need := rows + site.SoftmaxMemory(g.lin.Terms.K, n, d)
+	if len(g.opt.Groups) > 0 { // correlated effects need a copy of the rows
+		need += rows
+	}
 	return checkMemory(g.opt.MaxMemory, need,
 		fmt.Sprintf("a GLM of %d rows, %d weights and %d classes", n, d, g.lin.Terms.K),
 		"use fewer classes or columns, or raise GLMOptions.MaxMemory")

@@ -44,7 +44,7 @@ import (
 // √2 s. The half-normal priors have the scale 2.5/√2, so that the difference of two classes has 2.5.
 // Only GLM.Fit and GLM.Learn learn Σ. They do not integrate over it: standard deviations of effects
 // and predictions include its uncertainty to first order, as described at GLMPosterior. A fixed Σ
-// must have an inverse. All effects belong to one dense problem, for up to some hundred levels.
+// must have an inverse. All effects belong to one dense problem, for up to a few hundred levels.
 //
 // One parameter is integrated over a grid, and two or three over a central composite design (Rue,
 // Martino and Chopin, 2009, section 6.5), which is less accurate.

@@ -54,8 +54,8 @@ type GroupCorr struct {
 }
 
 // Groups returns a new description of each group of GLMOptions.Groups. It returns nil if the model
-// has no groups. The classes of a Softmax share the standard deviations and correlations, which are
-// those of the effects before the mean over the classes is subtracted; see Group.
+// has no groups. The classes of a Softmax share the standard deviations and correlations. These
+// describe the effects of one class before the mean over the classes is subtracted; see Group.
 //
 // A standard deviation that was integrated over as the only parameter (see Group) has the interval
 // of its posterior density, which is proportional to exp(ELBO) p(SD). Other intervals are Laplace

@@ -110,8 +110,8 @@ func (m *Model) weights(post *pgsvi.GLMPosterior) *pgsvi.Summary {
 	return s
 }
 
-// ownColumns returns the features whose weights pgsvi.Summary lists: all, or those of no group if
-// the posterior has groups of its own.
+// ownColumns returns the features whose weights pgsvi.Summary lists. If groups is set, the posterior
+// has GLMOptions.Groups, and Summary leaves out the effects of their levels.
 func (m *Model) ownColumns(groups bool) (columns []int) {
 	grouped := make([]bool, len(m.Names))
 	for _, t := range m.design.Terms {

@@ -17,8 +17,8 @@ import (
 // This file learns the covariances of the effects of grouping factors in a softmax model, as
 // hyperparameters of its search. Other likelihoods find them inside each evaluation (groups.go).
 //
-// Level g of a factor has the effects u_gc ~ N(0, Σ) in each of K classes, of which only
-// differences between classes count, so Σ_c u_gc = 0 at the mean. With Λ = Σ⁻¹, G levels, and V_gc
+// Level g of a factor has the effects u_gc ~ N(0, Σ) in each of K classes. Only differences between
+// classes count, so the means of the u_gc sum to 0 over the classes. With Λ = Σ⁻¹, G levels, and V_gc
 // the covariance of u_gc under q,
 //
 //	−2 ∂ELBO/∂θ_i = (K − 1) G tr Λ∂_iΣ − Σ_gc [u_gcᵀS_iu_gc + (1 − 1/K) tr S_iV_gc],  S_i = Λ∂_iΣΛ.
@@ -303,8 +303,8 @@ func (p *BlockPrior) effectSlopes(x *search.Point, lin *site.LinearModel, theta,
 	return nil
 }
 
-// EffectSpread returns the uncertainty of the covariances at θ, in the order of the blocks. The rows
-// of the factor L, with the covariance LLᵀ of θ, are those of Run.Factor.
+// EffectSpread returns the uncertainty of the covariances at θ, by the first weight of their block.
+// Run.Factor returns the rows of the factor of the covariance of θ. It returns nil if factor is nil.
 func (p *BlockPrior) EffectSpread(theta []float64, factor [][]float64) (map[int]*site.FactorSpread,
 	error) {
 	params, _, err := p.space.At(p.base.Terms, theta)

@@ -100,9 +100,8 @@ func whiten(z []float64, b *gauss.Block) {
 	}
 }
 
-// unwhiten converts the mean and the precision P, D×D and full, of weights v of one class into
-// those of w = Tv, where T has the L of all levels on its diagonal: the mean becomes Tm, and P
-// becomes T⁻ᵀPT⁻¹.
+// unwhiten converts the weights v of one class into w = Tv, where T has the L of all levels on its
+// diagonal. The mean m becomes Tm, and the precision P, D×D with both triangles, becomes T⁻ᵀPT⁻¹.
 func unwhiten(blocks []gauss.Block, mean, p []float64) {
 	d := len(mean)
 	var z [gauss.MostEffects]float64
