@@ -501,3 +501,46 @@ func TestClassGroupsSpread(t *testing.T) {
 		t.Errorf("the variances are larger by %v in total, want about %v", all, want)
 	}
 }
+
+// TestClassGroupsResumed checks that a search that is saved after each step and resumed ends with
+// the same bits.
+func TestClassGroupsResumed(t *testing.T) {
+	c := newMixedClasses(150, 3, [2]int{8, 5}, [3]float64{0.9, 0.5, 0.6}, 0.4, 12)
+	g, _, _ := fitClasses(t, c, 3, c.unset())
+	ctx := context.Background()
+	learner, err := g.learner(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want, _, err := learnBy(ctx, nil, learner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := &Solver{MaxIter: 1}
+	res, err := one.Run(ctx, learner)
+	for steps := 0; err == nil && res.Status != Converged && steps < 100; steps++ {
+		var file bytes.Buffer
+		if err = res.Save(&file); err != nil {
+			break
+		}
+		if res, err = one.LoadResult(ctx, &file, learner); err == nil {
+			one.MaxIter = res.K + 1
+			res, err = one.Resume(ctx, res)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, post, _, err := learner.Learned(ctx, nil, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !floats.Equal(post.Mean(nil), want.Mean(nil)) || !floats.Equal(post.SD(nil), want.SD(nil)) {
+		t.Error("the resumed search has other bits")
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, _, err := g.Fit(canceled, nil); err == nil {
+		t.Error("a canceled fit has no error")
+	}
+}
