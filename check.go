@@ -768,7 +768,7 @@ func (g *GLM) learnedBy(q *GLMPosterior) bool {
 // prior, that q has learned.
 func (g *GLM) linearAt(q *GLMPosterior) *site.LinearModel {
 	l, learned := g.lin, g.learnedBy(q)
-	if _, groups := q.cov.(*gauss.Arrow); groups || learned {
+	if len(q.groups) > 0 || learned {
 		l.Prior = *q.prior
 	}
 	if learned {

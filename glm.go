@@ -71,8 +71,8 @@ type GLMOptions struct {
 	Blocks []int
 	// Groups lists the grouping factors of a mixed model, whose effects are columns of x. PriorSD,
 	// Autoscale, Prior and Blocks do not apply to these columns. Fit learns the covariances of the
-	// effects unless they are fixed. Softmax, streams and other covariances than the full one do not
-	// support Groups. NewGLMRows and NewGLMRounds support one group.
+	// effects unless they are fixed. Streams and other covariances than the full one do not support
+	// Groups. NewGLMRows and NewGLMRounds support one group.
 	Groups []Group
 	// Offset is o_n for each row. Nil means 0. For counts with an exposure it is the logarithm of
 	// the exposure. For a Softmax it has one element per class of each row, row by row.
@@ -205,7 +205,10 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 				"%w", i, w, ErrParam)
 		}
 	}
-	g.opt.Groups, err = checkGroups(g.opt.Groups, cols, classes, g.opt.Covariance, g.opt.Prior)
+	g.opt.Groups, err = checkGroups(g.opt.Groups, cols, g.opt.Covariance, g.opt.Prior)
+	if err == nil {
+		err = g.opt.checkClassGroups(cols, classes)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +345,7 @@ func (g *GLM) setNames(cols int) error {
 			len(names), ErrShape)
 	}
 	if g.opt.Intercept {
-		names = append(names, "(Intercept)")
+		names = append(names, interceptName)
 	}
 	g.lin.Names = names
 	return nil
@@ -741,6 +744,9 @@ func (g *GLM) checkClassMemory(rows float64, n, d int) error {
 			g.opt.MaxMemory, ErrParam)
 	}
 	need := rows + site.SoftmaxMemory(g.lin.Terms.K, n, d)
+	if len(g.opt.Groups) > 0 { // correlated effects need a copy of the rows
+		need += rows
+	}
 	return checkMemory(g.opt.MaxMemory, need,
 		fmt.Sprintf("a GLM of %d rows, %d weights and %d classes", n, d, g.lin.Terms.K),
 		"use fewer classes or columns, or raise GLMOptions.MaxMemory")

@@ -32,6 +32,10 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: the GLM has no rows: %w", ErrEmpty)
 	}
+	if g.learnsClassGroups() {
+		return nil, fmt.Errorf("pgsvi: a Softmax learns the covariances of groups in GLM.Fit and "+
+			"GLM.Learn alone; use one of them, or set Group.Fixed: %w", ErrParam)
+	}
 	if g.rows != nil {
 		if !isKL(d) {
 			return nil, fmt.Errorf("pgsvi: the divergence is %s, but a GLM of NewGLMRows supports "+
@@ -94,15 +98,19 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 		return p, &Result{Status: Converged, Iteration: Iteration{Step: Step{ClosedForm: true}}},
 			nil
 	}
-	if g.opt.Learn != nil {
+	if g.opt.Learn != nil || g.learnsClassGroups() {
 		return g.fitLearned(ctx, s)
 	}
 	return fitModel[*GLMPosterior](ctx, s, g)
 }
 
-// fitLearned is Fit with GLMOptions.Learn.
+// fitLearned is Fit with GLMOptions.Learn. Without that it learns only the covariances of groups.
 func (g *GLM) fitLearned(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
-	_, post, learned, err := g.Learn(ctx, s, g.opt.Learn)
+	l, err := g.learner(g.opt.Learn, g.opt.Learn == nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, post, learned, err := learnBy(ctx, s, l)
 	switch {
 	case learned == nil:
 		return post, nil, err
@@ -176,10 +184,15 @@ func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *G
 // The average information of blocks b and c is 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m, with E_b the identity
 // restricted to block b.
 func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
+	return g.learner(opt, false)
+}
+
+// learner is Learner. If only is set, the prior standard deviations keep their values.
+func (g *GLM) learner(opt *LearnOptions, only bool) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
 		return nil, fmt.Errorf("pgsvi: the GLM has no rows to learn from: %w", ErrEmpty)
 	}
-	if g.opt.Prior != nil {
+	if g.opt.Prior != nil && !only {
 		return nil, fmt.Errorf(
 			"pgsvi: GLMOptions.Prior is set; leave it nil to learn prior standard deviations: %w",
 			ErrParam)
@@ -200,8 +213,12 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.rows != nil {
 		variance = g.rows.columns.Variance
 	}
-	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks,
-		g.opt.Autoscale, variance)
+	if only { // all weights have the prior of g.lin
+		l.scale = learn.NewBlockPrior(&g.lin, 0, nil, false, nil)
+	} else {
+		l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks,
+			g.opt.Autoscale, variance)
+	}
 	blocks := len(l.scale.Spread)
 	for b, columns := range l.scale.Columns() {
 		if columns == 0 {
@@ -222,6 +239,10 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	}
 	d.scales(g.responses(), weights, likOf(g.lin.Terms))
 	l.space.coords = scaleCoords(l.scale.Spread, g.opt.PriorSD, d)
+	effects, rules := g.groupCoords(blocks)
+	l.space.effects = [2]int{blocks, blocks + len(effects)}
+	l.space.coords = append(l.space.coords, effects...)
+	l.scale.Effects(rules)
 	if err := l.space.finish(d, &l.opt); err != nil {
 		return nil, err
 	}
@@ -358,6 +379,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows,
 		variances: l.glm.variances, offset: l.glm.offset, groups: l.glm.groups}
 	g.opt.Learn = nil
+	g.fixClassGroups()
 	learned := st.report(res, l)
 	if len(l.scale.Spread) == 1 {
 		g.opt.PriorSD = learned.Params[0].Value
@@ -390,6 +412,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	}
 	if post != nil {
 		post.learned = learned
+		l.setClassSpread(post, st)
 		by, e := l.rowTurns(lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
 		if e == nil {
 			post.setSpread(l.spread(st, post, by))

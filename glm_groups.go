@@ -37,6 +37,15 @@ import (
 // of Σ, at about three times the cost of the fit alone. With more parameters, Σ keeps its best
 // value. NoPrior keeps it too, as lme4 does.
 //
+// A Softmax of K classes has K sets of effects per level, u_gc ~ N(0, Σ) independently for each class
+// c. Only differences between classes count, so u_ga − u_gb ~ N(0, 2Σ), and the differences of two
+// classes from a third have the correlation ½. This is the covariance that mclogit estimates without
+// restrictions, if no class is special. Two classes are BernoulliLogit with the standard deviations
+// √2 s. The half-normal priors have the scale 2.5/√2, so that the difference of two classes has 2.5.
+// Only GLM.Fit and GLM.Learn learn Σ. They do not integrate over it: standard deviations of effects
+// and predictions include its uncertainty to first order, as described at GLMPosterior. A fixed Σ
+// must have an inverse. All effects belong to one dense problem, for up to a few hundred levels.
+//
 // One parameter is integrated over a grid, and two or three over a central composite design (Rue,
 // Martino and Chopin, 2009, section 6.5), which is less accurate. NewGLMRows and NewGLMRounds do not
 // integrate.
@@ -81,7 +90,7 @@ func (g *Group) end() int { return g.First + g.Levels*g.effects() }
 // effectNames returns the names of the effects of g.
 func (g *Group) effectNames() []string {
 	if g.Effects == nil {
-		return []string{"(Intercept)"}
+		return []string{interceptName}
 	}
 	return g.Effects
 }
@@ -104,18 +113,14 @@ func cloneGroups(groups []Group) []Group {
 	return all
 }
 
-// checkGroups returns the groups with names, or an error unless they fit cols columns, the number of
-// classes, the covariance and the prior of the other weights.
-func checkGroups(groups []Group, cols, classes int, cov Covariance, prior *Gaussian) ([]Group,
-	error) {
+// checkGroups returns the groups with names, or an error unless they fit cols columns, the
+// covariance and the prior of the other weights.
+func checkGroups(groups []Group, cols int, cov Covariance, prior *Gaussian) ([]Group, error) {
 	if len(groups) == 0 {
 		return nil, nil
 	}
 	groups = cloneGroups(groups)
 	switch {
-	case classes > 1:
-		return nil, fmt.Errorf("pgsvi: Softmax does not support GLMOptions.Groups; fit one "+
-			"BernoulliLogit per class: %w", ErrParam)
 	case cov != AutoCovariance && cov != FullCovariance:
 		return nil, fmt.Errorf("pgsvi: GLMOptions.Groups does not support a %v covariance; use "+
 			"AutoCovariance: %w", cov, ErrParam)
@@ -242,7 +247,10 @@ func setGroups(groups []Group, lin *site.LinearModel) ([]groupInfo, error) {
 	}
 	var all []groupInfo
 	p := lin.Prior.WithBlocks()
-	unit := groupUnit(lin.Terms)
+	unit, scale := groupUnit(lin.Terms), groupPriorSD
+	if lin.Terms.K > 1 {
+		scale = groupPriorClasses
+	}
 	for i := range groups {
 		r := &groups[i]
 		q := r.effects()
@@ -267,7 +275,7 @@ func setGroups(groups []Group, lin *site.LinearModel) ([]groupInfo, error) {
 			}
 		}
 		all = append(all, groupInfo{Group: *r, moment: rows.moment(q)})
-		b, f := r.prior(unit, rows.sizes(q))
+		b, f := r.prior(unit, scale, rows.sizes(q))
 		p.SetBlock(b)
 		lin.Factors = append(lin.Factors, f)
 	}
@@ -277,8 +285,9 @@ func setGroups(groups []Group, lin *site.LinearModel) ([]groupInfo, error) {
 }
 
 // prior returns the first prior of the effects of r, and the rule that learns it, given the scale of
-// the responses and the root mean square of the values of each effect.
-func (r *Group) prior(unit float64, sizes []float64) (gauss.Block, site.Factor) {
+// the responses, that of the half-normal prior in its units, and the root mean square of the values
+// of each effect.
+func (r *Group) prior(unit, scale float64, sizes []float64) (gauss.Block, site.Factor) {
 	q := r.effects()
 	f := site.Factor{Learn: !r.Fixed, Independent: r.Independent}
 	sd := slices.Clone(r.SD)
@@ -290,7 +299,7 @@ func (r *Group) prior(unit float64, sizes []float64) (gauss.Block, site.Factor) 
 			sd[c] = unit / size
 		}
 		if !r.NoPrior {
-			f.Scale = append(f.Scale, groupPriorSD*unit/size)
+			f.Scale = append(f.Scale, scale*unit/size)
 		}
 	}
 	b := gauss.Block{First: r.First, Levels: r.Levels, Q: q, L: make([]float64, q*q)}

@@ -30,10 +30,14 @@ type GroupSummary struct {
 	// Share is the share of the factor in the variance of the latent response (intraclass
 	// correlation). The variance of the effects is averaged over the rows. The total consists of
 	// all groups and of the residual: the variance of the noise for real responses, π²/3 for
-	// BernoulliLogit and Binomial, and 1 for BernoulliProbit (Nakagawa, Johnson and Schielzeth,
-	// 2017). Share is NaN for other likelihoods.
+	// BernoulliLogit and Binomial, π²/6 for Softmax, and 1 for BernoulliProbit (Nakagawa, Johnson
+	// and Schielzeth, 2017). Share is NaN for other likelihoods.
 	Share float64
-	// Mean and SD hold the posterior means and standard deviations of the effects, Levels×Q.
+	// Classes holds the names of the classes of a Softmax, such as "class=0". It is nil for other
+	// likelihoods.
+	Classes []string
+	// Mean and SD hold the posterior means and standard deviations of the effects, Levels×Q. For a
+	// Softmax of K classes they are Levels×KQ, class by class, minus the mean over the classes.
 	Mean, SD *mat.Dense
 }
 
@@ -55,7 +59,8 @@ type GroupCorr struct {
 }
 
 // Groups returns a new description of each group of GLMOptions.Groups. It returns nil if the model
-// has no groups.
+// has no groups. The classes of a Softmax share the standard deviations and correlations. These
+// describe the effects of one class before the mean over the classes is subtracted; see Group.
 //
 // A standard deviation that was integrated over as the only parameter (see Group) has the interval
 // of its posterior density, which is proportional to exp(ELBO) p(SD). Other intervals are Laplace
@@ -76,10 +81,17 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		q := r.effects()
 		s := &all[i]
 		s.Name, s.Levels, s.Known = r.Name, r.Levels, r.Levels
-		s.Mean = mat.NewDense(r.Levels, q, slices.Clone(p.mean[r.First:r.end()]))
-		s.SD = mat.NewDense(r.Levels, q, nil)
-		for j, v := range variance[r.First:r.end()] {
-			s.SD.Set(j/q, j%q, math.Sqrt(v))
+		k, d := latentsOf(p.lik), len(p.names)
+		s.Mean, s.SD = mat.NewDense(r.Levels, k*q, nil), mat.NewDense(r.Levels, k*q, nil)
+		for c := range k {
+			if k > 1 {
+				s.Classes = append(s.Classes, p.className(c))
+			}
+			from := c*d + r.First
+			for j := range r.Levels * q {
+				s.Mean.Set(j/q, c*q+j%q, p.mean[from+j])
+				s.SD.Set(j/q, c*q+j%q, math.Sqrt(variance[from+j]))
+			}
 		}
 		k, block := p.blockOf(r)
 		cov, edf := block.Covariance(), make([]float64, q)
@@ -164,6 +176,8 @@ func latentNoise(lik Likelihood) float64 {
 	switch l := lik.(type) {
 	case BernoulliLogit, Binomial:
 		return math.Pi * math.Pi / 3
+	case Softmax:
+		return math.Pi * math.Pi / 6
 	case BernoulliProbit:
 		return 1
 	case GaussianNoise:

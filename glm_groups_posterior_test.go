@@ -304,11 +304,6 @@ func TestGroupsRefusals(t *testing.T) {
 	if _, err := NewGLMStream(2, Poisson{}, opt); !errors.Is(err, ErrParam) {
 		t.Error(err)
 	}
-	x := NewSparse(3)
-	x.Append([]int{0}, []float64{1})
-	if _, err := NewGLM(x, []float64{0}, Softmax{Classes: 3}, opt); !errors.Is(err, ErrParam) {
-		t.Error(err)
-	}
 	empty, err := NewGLM(NewSparse(3), nil, Poisson{}, &GLMOptions{Groups: []Group{{First: 0,
 		Levels: 2, SD: []float64{0.5}}}})
 	if err != nil {

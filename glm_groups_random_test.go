@@ -11,9 +11,8 @@ import (
 
 // randomGroups draws a mixed model with extreme units, few rows, empty levels, equal responses or
 // separated classes.
-func randomGroups(seed uint64) (name string, g *GLM, x *Sparse, err error) {
+func randomGroups(seed uint64, likelihoods []Likelihood) (name string, g *GLM, x *Sparse, err error) {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	likelihoods := mixedLikelihoods()
 	lik := likelihoods[rng.IntN(len(likelihoods))]
 	n := 1 + rng.IntN(1+rng.IntN(200))
 	factors, common := 1+rng.IntN(3), rng.IntN(3)
@@ -77,12 +76,29 @@ func randomGroups(seed uint64) (name string, g *GLM, x *Sparse, err error) {
 // TestGroupsRandom fits random mixed models. Every number of a result must be finite, and almost all
 // fits must converge.
 func TestGroupsRandom(t *testing.T) {
-	seeds, unfinished := 300, 0
+	seeds := 300
 	if testing.Short() {
 		seeds = 60
 	}
+	fitRandomGroups(t, seeds, mixedLikelihoods())
+}
+
+// TestClassGroupsRandom fits random mixed models of two to four classes.
+func TestClassGroupsRandom(t *testing.T) {
+	seeds := 100
+	if testing.Short() {
+		seeds = 20
+	}
+	fitRandomGroups(t, seeds, []Likelihood{Softmax{Classes: 2}, Softmax{Classes: 3},
+		Softmax{Classes: 4}})
+}
+
+// fitRandomGroups fits random mixed models and checks their results.
+func fitRandomGroups(t *testing.T, seeds int, likelihoods []Likelihood) {
+	t.Helper()
+	unfinished := 0
 	for seed := range seeds {
-		name, g, x, err := randomGroups(uint64(seed))
+		name, g, x, err := randomGroups(uint64(seed), likelihoods)
 		if err != nil {
 			if !errors.Is(err, ErrParam) {
 				t.Errorf("%s: %v", name, err)
@@ -99,8 +115,14 @@ func TestGroupsRandom(t *testing.T) {
 			t.Logf("%s: %v, gap %.1e of ELBO %v", name, res.Status, res.Gap, res.ELBO)
 		}
 		numbers := append(append(p.Mean(nil), p.SD(nil)...), p.PriorSD(nil)...)
-		m, v := p.Latent(nil, nil, x)
-		numbers = append(append(numbers, m...), v...)
+		if latentsOf(p.lik) > 1 {
+			if n, _ := x.Dims(); n > 0 {
+				numbers = append(numbers, p.At(x).Probs().RawMatrix().Data...)
+			}
+		} else {
+			m, v := p.Latent(nil, nil, x)
+			numbers = append(append(numbers, m...), v...)
+		}
 		for _, s := range p.Groups() {
 			for _, e := range s.Effects {
 				numbers = append(numbers, e.SD, e.Lo, e.Hi)

@@ -21,6 +21,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/table"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/mathext"
 )
@@ -33,10 +34,10 @@ func (p *GLMPosterior) Summary() *Summary {
 		Covariance: covarianceOf(p.cov), classes: latentsOf(p.lik) > 1}
 	sd := p.SD(nil)
 	lo, hi := p.WeightQuantile(nil, 0.025), p.WeightQuantile(nil, 0.975)
-	grouped := groupedOf(p.opt.Groups, max(d, len(p.names)))
+	grouped := groupedOf(p.opt.Groups, len(p.names))
 	s.Groups = p.Groups()
 	add := func(j int) {
-		if grouped[j] {
+		if grouped[j%len(p.names)] {
 			return
 		}
 		s.Rows = append(s.Rows, Effect{names[j], p.mean[j], sd[j], lo[j], hi[j]})
@@ -76,13 +77,10 @@ func (p *GLMPosterior) Learned() *Learned { return p.learned }
 
 // Contrast returns the posterior mean and standard deviation of Σ_j g_j w_j, such as the difference
 // of two levels or the weight of a feature in other units. The vector g has one element per element
-// of Names: the features, followed by the intercept if there is one. The error wraps ErrShape if g
-// has the wrong length or the likelihood is Softmax, and ErrNotFinite if an element is not finite.
+// of Names: the features, followed by the intercept if there is one, and for a Softmax class by
+// class. The error wraps ErrShape if g has the wrong length, and ErrNotFinite if an element is not
+// finite.
 func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
-	if latentsOf(p.lik) > 1 {
-		return 0, 0, fmt.Errorf("pgsvi: Softmax has one latent value per class, but Contrast "+
-			"needs one per row: %w", ErrShape)
-	}
 	if len(g) != len(p.mean) {
 		return 0, 0, fmt.Errorf("pgsvi: the contrast has %d elements, but the posterior has %d "+
 			"weights: %w", len(g), len(p.mean), ErrShape)
@@ -90,6 +88,11 @@ func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
 	if j, ok := dense.AllFinite(g); !ok {
 		return 0, 0, fmt.Errorf("pgsvi: element %d of the contrast is %v: %w", j, g[j],
 			ErrNotFinite)
+	}
+	if latentsOf(p.lik) > 1 {
+		moved := make([]float64, len(g))
+		p.wide().Mul(moved, g)
+		return floats.Dot(g, p.mean), math.Sqrt(max(0, floats.Dot(g, moved))), nil
 	}
 	var used []int
 	for j, v := range g {

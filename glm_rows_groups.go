@@ -23,7 +23,7 @@ import (
 // newGroupRounds returns the engine of a GLM with GLMOptions.Groups before the first round.
 func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 	o := &g.opt
-	groups, err := checkGroups(o.Groups, cols, 1, o.Covariance, o.Prior)
+	groups, err := checkGroups(o.Groups, cols, o.Covariance, o.Prior)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) err
 	}
 	rootMeans(sizes, m.Rows)
 	unit := groupUnit(g.lin.Terms)
-	b, rule := group.prior(unit, sizes)
+	b, rule := group.prior(unit, groupPriorSD, sizes)
 	g.lin.Prior = g.lin.Prior.WithBlocks()
 	g.lin.Prior.SetBlock(b)
 	g.lin.Factors = []site.Factor{rule}

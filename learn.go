@@ -192,12 +192,15 @@ type learnSpace struct {
 	learn.Space // space of the learned parameters
 
 	coords []learnCoord
-	free   []int      // indices of the learned parameters
-	x      *mat.Dense // rows of the kernel
-	y      []float64  // responses of the rows
-	kernel Kernel
-	slopes Kernel // kernel, with differences for missing derivatives
-	lik    Likelihood
+	free   []int // indices of the learned parameters
+	// effects holds the first index of the parameters of groups of a Softmax, and the next index
+	// after them. Learned does not list them; see GLMPosterior.Groups.
+	effects [2]int
+	x       *mat.Dense // rows of the kernel
+	y       []float64  // responses of the rows
+	kernel  Kernel
+	slopes  Kernel // kernel, with differences for missing derivatives
+	lik     Likelihood
 }
 
 // gaussian reports whether the terms are Gaussian, so that one step from any q is exact.
@@ -295,7 +298,10 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 		if c.noise > 0 {
 			c.Lo = max(c.Lo, min(c.Start, c.noise*d.quiet))
 		}
-		if o.NoPrior {
+		if s.effect(i) && c.Max == 1 {
+			c.Lo, c.Hi = -mostPartial, mostPartial
+		}
+		if o.NoPrior || s.effect(i) {
 			c.Prior = learn.Normal{}
 		}
 	}
@@ -632,6 +638,10 @@ func chainParams(dst []float64, k Kernel) {
 		dst[i] *= p.slope()
 	}
 }
+
+// effect reports whether a parameter belongs to the effects of groups, for which the end of its
+// range is an ordinary value.
+func (s *learnSpace) effect(at int) bool { return s.effects[0] <= at && at < s.effects[1] }
 
 // digest adds the learned parameters and the options to d.
 func (s *learnSpace) digest(d *save.Digest) {

@@ -99,7 +99,7 @@ func (s *learnStepper) warnings(status Status) (all []string) {
 	}
 	for i, at := range s.space.free {
 		c := &s.space.coords[at]
-		if s.run.AtBound(i) {
+		if s.run.AtBound(i) && !s.space.effect(at) {
 			all = append(all,
 				fmt.Sprintf(
 					"%s ended at its bound %.4g; the data do not determine it, or "+
@@ -147,7 +147,7 @@ const flatSD = 2 * freeSD
 func (s *learnStepper) flat(sd []float64) (all []string) {
 	for i, at := range s.space.free {
 		c := &s.space.coords[at]
-		if _, upper := c.ends(); upper && sd[i] > flatSD && !s.run.AtBound(i) {
+		if _, upper := c.ends(); upper && sd[i] > flatSD && !s.run.AtBound(i) && !s.space.effect(at) {
 			all = append(all,
 				fmt.Sprintf("%s ended at %.4g, where the objective is flat, so its best value is "+
 					"Min (%v) or Max (%v), or the data do not determine it; set LearnOptions.Prior "+
@@ -181,7 +181,9 @@ func (s *learnStepper) report(res *Result, m warner) *Learned {
 		default:
 			p.Lo, p.Hi = p.Min, p.Max
 		}
-		l.Params = append(l.Params, p)
+		if !s.space.effect(i) {
+			l.Params = append(l.Params, p)
+		}
 	}
 	return l
 }

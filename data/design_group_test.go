@@ -276,30 +276,6 @@ func TestGroupMistakes(t *testing.T) {
 	}
 }
 
-// TestGroupCorrelated checks that models without correlated effects name the term that has them.
-func TestGroupCorrelated(t *testing.T) {
-	t.Parallel()
-	table := tableOf(t, visits(120, 12))
-	for _, c := range []struct{ formula, term string }{
-		{"dose ~ (day | subject)", "(1 + day | subject)"},
-		{"dose ~ day + (1 | site) + (arm || site)", "(0 + arm | site)"},
-	} {
-		_, err := mustModel(t, table, c.formula).GLM(nil, nil)
-		if !errors.Is(err, pgsvi.ErrParam) ||
-			!strings.Contains(err.Error(), c.term+": Softmax does not support correlated effects") {
-			t.Errorf("%s: %v", c.formula, err)
-		}
-	}
-	if _, err := mustModel(t, table, "dose ~ (day || subject)").GLM(nil, nil); err != nil {
-		t.Error(err)
-	}
-	m := mustModel(t, table, "y ~ day + (0 + day | subject)")
-	if _, err := m.ForGP(nil); !errors.Is(err, pgsvi.ErrParam) ||
-		!strings.Contains(err.Error(), "(0 + day | subject)") {
-		t.Error(err)
-	}
-}
-
 // featuresOf returns the nonzero features of a row and the notes.
 func featuresOf(t *testing.T, p *Predictor, row map[string]any) (features, notes []string) {
 	t.Helper()

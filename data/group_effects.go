@@ -24,16 +24,13 @@ type GroupEffects struct {
 }
 
 // GroupEffects returns the effects of each group of the formula, in the order of its terms. It
-// returns nil if the formula has no groups. The error wraps ErrShape if post has other weights than
-// the model, and ErrParam if the outcome has three or more classes without an order.
+// returns nil if the formula has no groups. The effects of classes are relative to the mean over the
+// classes, class by class; see pgsvi.GroupSummary. The error wraps ErrShape if post has other weights
+// than the model.
 func (m *Model) GroupEffects(post *pgsvi.GLMPosterior) ([]GroupEffects, error) {
 	if n := post.Cols(); n != len(m.Names) {
 		return nil, fmt.Errorf("pgsvi: the posterior has %d columns, but the model has %d: %w", n,
 			len(m.Names), pgsvi.ErrShape)
-	}
-	if m.classes() {
-		return nil, fmt.Errorf("pgsvi: GroupEffects does not support Softmax, which has effects for "+
-			"each class; use GLMPosterior.Summary: %w", pgsvi.ErrParam)
 	}
 	var s Summary
 	s.components(m, post)
@@ -54,6 +51,11 @@ func (m *Model) GroupEffects(post *pgsvi.GLMPosterior) ([]GroupEffects, error) {
 		}
 		e := GroupEffects{LevelNames: t.Levels}
 		e.Name, e.Levels, e.Known, e.Share = t.by(), len(t.Levels), len(t.Levels), math.NaN()
+		if m.classes() {
+			for _, label := range m.Labels {
+				e.Classes = append(e.Classes, "class="+label)
+			}
+		}
 		units := t.units()
 		if own, known := fitted[t.at]; known {
 			e.Share = own.Share
@@ -87,18 +89,22 @@ func single(row []float64) bool {
 	return n == 1
 }
 
-// effectsOf stores the means and the standard deviations of the effects of a group in e. The effects
-// are the product of units and the weights of a level.
+// effectsOf stores the means and the standard deviations of the effects of a group in e, class by
+// class. The effects are the product of units and the weights of a level.
 func (t *term) effectsOf(e *GroupEffects, units [][]float64, post *pgsvi.GLMPosterior) error {
-	e.Mean, e.SD = mat.NewDense(e.Levels, t.q, nil), mat.NewDense(e.Levels, t.q, nil)
+	classes := max(1, len(e.Classes))
+	e.Mean, e.SD = mat.NewDense(e.Levels, classes*t.q, nil), mat.NewDense(e.Levels, classes*t.q, nil)
 	mean, sd := post.Mean(nil), post.SD(nil)
 	contrast := make([]float64, post.Dim())
-	for i := range e.Levels {
-		first := t.at + i*t.q
+	each := len(mean) / classes
+	for i := range e.Levels * classes {
+		level, class := i/classes, i%classes
+		first := class*each + t.at + level*t.q
 		for j, row := range units {
+			to := class*t.q + j
 			if single(row) {
-				e.Mean.Set(i, j, row[j]*mean[first+j])
-				e.SD.Set(i, j, math.Abs(row[j])*sd[first+j])
+				e.Mean.Set(level, to, row[j]*mean[first+j])
+				e.SD.Set(level, to, math.Abs(row[j])*sd[first+j])
 				continue
 			}
 			copy(contrast[first:], row)
@@ -106,8 +112,8 @@ func (t *term) effectsOf(e *GroupEffects, units [][]float64, post *pgsvi.GLMPost
 			if err != nil {
 				return err
 			}
-			e.Mean.Set(i, j, m)
-			e.SD.Set(i, j, s)
+			e.Mean.Set(level, to, m)
+			e.SD.Set(level, to, s)
 			clear(contrast[first : first+t.q])
 		}
 	}

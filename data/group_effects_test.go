@@ -210,8 +210,4 @@ func TestGroupEffectsErrors(t *testing.T) {
 	if _, err := m.GroupEffects(other); !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("another posterior: %v", err)
 	}
-	m, post := fitGroups(t, visits(120, 12), "dose ~ day + (1 | subject)", false)
-	if _, err := m.GroupEffects(post); !errors.Is(err, pgsvi.ErrParam) {
-		t.Errorf("classes: %v", err)
-	}
 }

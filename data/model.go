@@ -606,11 +606,6 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		learn = *o.Learn
 	}
 	o.Learn = &learn
-	correlated := m.design.correlated()
-	if m.classes() && correlated != "" {
-		return nil, nil, fmt.Errorf("pgsvi: %s: Softmax does not support correlated effects; "+
-			"write || for independent effects: %w", correlated, pgsvi.ErrParam)
-	}
 	if err := m.alone(lik, learn.Fixed); err != nil {
 		return nil, nil, err
 	}
@@ -689,13 +684,9 @@ func (m *Model) covariance() pgsvi.Covariance {
 	return pgsvi.DiagonalCovariance
 }
 
-// eliminates reports whether fits use GLMOptions.Groups, which eliminates the levels of the largest
-// group. Classes do not, and neither do independent effects if too many weights remain besides the
-// largest group.
+// eliminates reports whether fits use GLMOptions.Groups. Independent effects do not if too many
+// weights remain besides the largest group.
 func (m *Model) eliminates() bool {
-	if m.classes() {
-		return false
-	}
 	largest := 0
 	for _, t := range m.design.Terms {
 		if t.Kind == groupTerm {

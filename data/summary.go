@@ -98,16 +98,35 @@ func (m *Model) weights(post *pgsvi.GLMPosterior) *pgsvi.Summary {
 	if m.classes() {
 		classes = len(m.Labels)
 	}
+	columns := m.ownColumns(len(s.Groups) > 0)
+	s.Groups = nil // components has them in units of the table
 	each := len(s.Rows) / classes
-	from := each - len(m.Names) // the intercept is first
+	from := each - len(columns) // the intercept is first
 	var rows []pgsvi.Effect
 	for i, r := range s.Rows {
-		if j := i%each - from; j < 0 || m.listed(j) {
+		if j := i%each - from; j < 0 || m.listed(columns[j]) {
 			rows = append(rows, r)
 		}
 	}
 	s.Rows = rows
 	return s
+}
+
+// ownColumns returns the features whose weights pgsvi.Summary lists. If groups is set, the posterior
+// has GLMOptions.Groups, and Summary leaves out the effects of their levels.
+func (m *Model) ownColumns(groups bool) (columns []int) {
+	grouped := make([]bool, len(m.Names))
+	for _, t := range m.design.Terms {
+		for j := t.at; groups && t.Kind == groupTerm && j < t.at+t.n; j++ {
+			grouped[j] = true
+		}
+	}
+	for j, skip := range grouped {
+		if !skip {
+			columns = append(columns, j)
+		}
+	}
+	return columns
 }
 
 // listed reports whether a summary lists feature j, which must be an effect of known levels.

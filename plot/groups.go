@@ -16,7 +16,8 @@ import (
 // Groups draws the effects of the levels of a grouping factor (a caterpillar plot). Each effect has
 // a panel with the posterior mean and the 95% interval of every level, and a line at 0. A panel
 // sorts its levels by mean, with the largest at the top. Its title has the standard deviation of the
-// effect between levels, with a 95% interval if it is known.
+// effect between levels, with a 95% interval if it is known. The effects of each class of a Softmax
+// have panels of their own.
 //
 // names holds the names of the levels; nil means 0, 1, 2, and so on. Long names are shortened, and
 // a panel leaves out names for which it has no room. Allow a height of 0.4 cm per level in [Save],
@@ -29,7 +30,7 @@ func Groups(l Labels, g *pgsvi.GroupSummary, names []string) *gonum.Plot {
 	}
 	levels, q := g.Mean.Dims()
 	sds, cols := g.SD.Dims()
-	if q != len(g.Effects) || sds != levels || cols != q || names != nil && len(names) != levels {
+	if q != max(1, len(g.Classes))*len(g.Effects) || sds != levels || cols != q || names != nil && len(names) != levels {
 		panic(fmt.Sprintf("plot: group %s has %d effects, %d×%d means, %d×%d standard deviations "+
 			"and %d names", g.Name, len(g.Effects), levels, q, sds, cols, len(names)))
 	}
@@ -68,8 +69,12 @@ type caterpillar struct {
 
 // newCaterpillar returns the panel of effect j, one of the given number of panels in a row.
 func newCaterpillar(l Labels, g *pgsvi.GroupSummary, j int, names []string, row int) caterpillar {
-	e := g.Effects[j]
-	title := fmt.Sprintf("%s\nsd %.3g", shortened(e.Name, 2*longest/row), e.SD)
+	e := g.Effects[j%len(g.Effects)]
+	name := e.Name
+	if g.Classes != nil {
+		name = g.Classes[j/len(g.Effects)] + " · " + name
+	}
+	title := fmt.Sprintf("%s\nsd %.3g", shortened(name, 2*longest/row), e.SD)
 	if e.Lo < e.Hi {
 		title += fmt.Sprintf(" (%.3g to %.3g)", e.Lo, e.Hi)
 	}

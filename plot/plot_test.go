@@ -377,6 +377,26 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestGroupsClasses checks that each effect on each class has a panel with a title.
+func TestGroupsClasses(t *testing.T) {
+	g := grouped(6, 2)
+	g.Classes = []string{"class=a", "class=b"}
+	g.Mean, g.SD = mat.NewDense(6, 4, nil), mat.NewDense(6, 4, nil)
+	p := Groups(Labels{}, g, nil)
+	var r recorder.Canvas
+	p.Draw(draw.NewCanvas(&r, vg.Length(Width)*vg.Centimeter, 20*vg.Centimeter))
+	var titles []string
+	for _, a := range r.Actions {
+		if s, ok := a.(*recorder.FillString); ok && strings.Contains(s.String, "·") {
+			titles = append(titles, s.String)
+		}
+	}
+	want := []string{"class=a · (Intercept)", "class=a · age", "class=b · (Intercept)", "class=b · age"}
+	if slices.Sort(titles); !slices.Equal(titles, want) {
+		t.Errorf("titles %q, want %q", titles, want)
+	}
+}
+
 // TestTicks checks that ticks are round, have enough decimals and are not too many.
 func TestTicks(t *testing.T) {
 	for _, c := range []struct {

@@ -131,9 +131,7 @@ func (p *Prior) addBlocks(a []float64) error {
 	for k := range p.blocks {
 		b := &p.blocks[k]
 		if b.singular {
-			return fmt.Errorf("pgsvi: the effects of the levels at weight %d have a singular "+
-				"covariance (a standard deviation of 0 or a correlation of ±1), so their prior has "+
-				"no density: %w", b.First, sentinel.ErrNotPosDef)
+			return singularPrior(b)
 		}
 		for at := b.First; at < b.End(); at += b.Q {
 			for i := range b.Q {
@@ -142,6 +140,38 @@ func (p *Prior) addBlocks(a []float64) error {
 		}
 	}
 	return nil
+}
+
+// AddClasses adds the precisions of the weights of K classes to the lower triangle of a, KD×KD. The
+// error wraps sentinel.ErrNotPosDef if a block has no precision.
+func (p *Prior) AddClasses(a []float64, k int) error {
+	d := len(p.Mean)
+	for i, l := range p.Classes(k) {
+		if !p.Grouped(i % d) {
+			a[i*k*d+i] += l
+		}
+	}
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		if b.singular {
+			return singularPrior(b)
+		}
+		for c := range k {
+			for at := c*d + b.First; at < c*d+b.End(); at += b.Q {
+				for j := range b.Q {
+					floats.Add(a[(at+j)*k*d+at:(at+j)*k*d+at+j+1], b.prec[j*b.Q:j*b.Q+j+1])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// singularPrior returns the error for a block without a precision.
+func singularPrior(b *priorBlock) error {
+	return fmt.Errorf("pgsvi: the effects of the levels at weight %d have a singular covariance (a "+
+		"standard deviation of 0 or a correlation of ±1), so their prior has no density: %w", b.First,
+		sentinel.ErrNotPosDef)
 }
 
 // SavedBlocks is the saved form of blocks: lists with one element per block, and the L of all blocks

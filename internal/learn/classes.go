@@ -107,7 +107,8 @@ func (l *softmaxModel) settle(s *site.BaseAlgebra, theta []float64, slack float6
 }
 
 // Classes is the Model of a GLM with K scores. The hyperparameters are the standard deviations of
-// the weights, shared by all classes or separate for each. Its Work counts passes over the rows.
+// the weights, shared by all classes or separate for each, and the covariances of the effects of
+// groups (effects.go), whose −log p(Σ) is part of the value. Its Work counts passes over the rows.
 type Classes struct {
 	softmaxModel
 	prior *BlockPrior
@@ -138,10 +139,18 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 	if !slopes {
 		most = math.Inf(-1)
 	}
+	prior, params := search.Point{}, []float64(nil)
+	if l.prior.effects != nil {
+		params, _, _ = l.prior.space.At(l.prior.base.Terms, theta) // has worked for the model
+		l.prior.addPriors(&prior, params)
+	}
 	s, err := site.NewSoftmaxAlgebra(lin, l.workers)
-	return l.point(&s.BaseAlgebra, err, theta, slack, most, 1, func(x *search.Point) error {
-		return l.slopes(x, s, lin)
-	})
+	x, err := l.point(&s.BaseAlgebra, err, theta, slack, most-prior.F, 1,
+		func(x *search.Point) error { return l.slopes(x, s, lin, theta, params) })
+	if params != nil && x.Grad == nil {
+		l.prior.addPriors(&x, params)
+	}
+	return x, err
 }
 
 // slopes stores the gradient in x by the envelope theorem. With r_cj = λ_cj/Σ_eλ_ej, and means
@@ -151,7 +160,8 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 //
 // It stores the information of the means, 2 Σ_c μ_cᵀE_b(Λ_c − Λ_cV_cΛ_c)E_dμ_c for blocks b and
 // d.
-func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.LinearModel) error {
+func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.LinearModel,
+	theta, params []float64) error {
 	mean, cov, err := s.Weights()
 	if err != nil {
 		return err
@@ -207,6 +217,13 @@ func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.Line
 	for b := range nf {
 		x.Info.SetSym(b, b, max(x.Info.At(b, b), 0))
 	}
+	if params == nil {
+		return nil
+	}
+	if err := l.prior.effectSlopes(x, lin, theta, mean, cov.(*gauss.Contrasts)); err != nil {
+		return err
+	}
+	l.prior.addPriors(x, params)
 	return nil
 }
 

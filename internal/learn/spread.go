@@ -79,6 +79,9 @@ func (p *BlockPrior) Pull(theta, mean []float64) (pull [][]float64, err error) {
 			pull[i][j] = 2 * prec[j%len(prec)] * m
 		}
 	}
+	if p.effects != nil {
+		p.pullEffects(pull, lin, theta, mean, lin.Terms.K)
+	}
 	return pull, nil
 }
 

@@ -54,6 +54,8 @@ type BlockPrior struct {
 	block []int     // block of each weight; −1 for the intercept
 	unit  []float64 // precision of a weight if PriorSD is 1, and of the intercept
 
+	effects []Effect // learned covariances of a softmax model
+
 	lin *site.LinearModel // model with the last covariance
 }
 
@@ -163,7 +165,10 @@ func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
 	if len(prec) > d {
 		lin.Prior.Each = prec
 	}
-	return &lin, nil
+	if p.effects != nil {
+		err = p.setEffects(&lin, sds)
+	}
+	return &lin, err
 }
 
 // Tilts returns the likelihoods a little to either side of θ in each parameter that is learned.

@@ -151,8 +151,8 @@ func newClassWeights(ctx context.Context, l *site.LinearModel, cov *gauss.Contra
 	if err != nil {
 		return nil, err
 	}
-	for j, p := range l.Prior.Classes(k) {
-		s.inverse[j*k*d+j] += p
+	if err := l.Prior.AddClasses(s.inverse, k); err != nil {
+		return nil, err
 	}
 	var halt parallel.Halt
 	halt.Watch(ctx)
@@ -594,15 +594,8 @@ const (
 func ClassSamplers(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) (
 	func() psis.Sampler, error) {
 	k, d, n := len(cov.Of), len(l.Names), l.X.Rows
-	prec, total, all := l.Prior.Classes(k), make([]float64, d), make([]float64, d*d)
-	logDet := 0.0
-	for i, p := range prec {
-		total[i%d] += p
-		logDet += math.Log(p)
-	}
-	for _, t := range total {
-		logDet -= math.Log(t)
-	}
+	prior, logDet := newClassPrior(&l.Prior, k)
+	all := make([]float64, d*d)
 	for _, of := range cov.Of {
 		logDet -= of.S.LogDet
 		floats.Add(all, of.S.P)
@@ -627,16 +620,10 @@ func ClassSamplers(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) (
 			dense.Trmv(blas.NoTrans, factor, dense.Vector(u))
 			floats.Add(s, u)
 			floats.Add(delta, mean[c*d:(c+1)*d])
-			for j, x := range delta {
-				r -= prec[c*d+j] * x * x
-				sum[j] += prec[c*d+j] * x
-			}
+			r -= prior.add(sum, delta, c)
 		}
 		dense.Trsv(blas.NoTrans, dense.LowerTriangle(all, d), dense.Vector(s))
-		r += logDet - floats.Dot(s, s)
-		for j, x := range sum {
-			r += x * x / total[j]
-		}
+		r += logDet - floats.Dot(s, s) + prior.common(sum)
 		r *= 0.5
 		cov.Means(eta, w, l.X, nil)
 		for i, y := range l.Terms.Y {

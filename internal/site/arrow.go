@@ -352,7 +352,7 @@ func (a *arrow) move(c *gauss.Arrow, d, delta, u []float64) (square float64) {
 	return square
 }
 
-// hold implements holder.
+// hold implements holder. No step has computed the covariance of the prior, so hold computes it.
 func (a *arrow) hold(d, delta, u []float64) (square float64) {
 	if !a.moved { // the state is the prior
 		a.cover(delta)

@@ -689,15 +689,17 @@ var (
 // P_c(ΣP)⁻¹P_c if all classes have the same Λ.
 type SoftmaxAlgebra struct {
 	BaseAlgebra
-	mover *softmaxBase
-	whole *LinearModel
-	basis []dense.Double // rows of Q if mover is over the span: w_c = Λ^−½Qᵀu_c
+	mover  *softmaxBase
+	whole  *LinearModel
+	basis  []dense.Double // rows of Q if mover is over the span: w_c = Λ^−½Qᵀu_c
+	blocks []gauss.Block  // the weights of whole replace the effects of these; see softmax_groups.go
 }
 
-// NewSoftmaxAlgebra returns the prior of l, which has terms of K latent values and a diagonal
-// prior.
+// NewSoftmaxAlgebra returns the prior of l, which has terms of K latent values and a prior that is
+// diagonal except for effects of groups.
 func NewSoftmaxAlgebra(l *LinearModel, workers term.Crew) (*SoftmaxAlgebra, error) {
-	s, own := &SoftmaxAlgebra{whole: l}, l
+	l, blocks := l.whitened()
+	s, own := &SoftmaxAlgebra{whole: l, blocks: blocks}, l
 	if l.Prior.Each == nil && l.Prior.Full == nil && spanPays(l.X.Rows, l.X.Cols) {
 		var err error
 		gamma := slices.Repeat([]float64{1}, l.X.Rows)
@@ -751,6 +753,9 @@ func (s *SoftmaxAlgebra) Weights() ([]float64, gauss.Cov, error) {
 		default:
 			copy(w.P, a.class(a.cur.p, c))
 			copy(mean[c*d:(c+1)*d], a.cur.weight[c*d:])
+		}
+		if s.blocks != nil {
+			unwhiten(s.blocks, mean[c*d:(c+1)*d], w.P)
 		}
 		if err := cov.Add(w); err != nil {
 			return nil, nil, err
