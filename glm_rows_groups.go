@@ -6,12 +6,10 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/design"
-	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -129,39 +127,6 @@ func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) err
 	}
 	r.arrow = r.newArrow()
 	return nil
-}
-
-// groupLearning returns the model of a search for the hyperparameters of a GLM with a group and
-// Gaussian noise, which needs no further pass.
-func (l *glmLearner) groupLearning() learn.Model {
-	rows := l.glm.rows
-	r := l.glm.rounds()
-	return learn.NewGroupsOf(l.scale, r.arrow.Evidence(rows.first, rows.noise, rows.moments))
-}
-
-// groupTurns returns the derivatives of the mean of the weights of a GLM with a group and Gaussian
-// noise. At the best mean, Xᵀα = Λ0m, and α is proportional to the precision of the noise.
-func (l *glmLearner) groupTurns(theta []float64, post *GLMPosterior) glmTurns {
-	const h = 1e-4
-	noise := func(i int, h float64) float64 {
-		t := slices.Clone(theta)
-		t[i] += h
-		lin, err := l.scale.At(t)
-		if err != nil {
-			return math.NaN()
-		}
-		return math.Log(lin.Terms.Noise())
-	}
-	return glmTurns{solve: post.cov.Mul, turn: func(i int) []float64 {
-		slope := (noise(i, h) - noise(i, -h)) / (2 * h)
-		if math.IsNaN(slope) {
-			return nil
-		}
-		pull := make([]float64, len(post.mean))
-		post.prior.Mul(pull, post.mean, 1)
-		floats.Scale(-slope, pull)
-		return pull
-	}}
 }
 
 // newArrow returns the driver of a model with a group, before its start.
