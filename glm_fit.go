@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
 )
 
 // NewStepper implements Model.
@@ -558,5 +560,38 @@ func (l *glmLearner) streamTurns(m *rowsLearning, post *GLMPosterior) glmTurns {
 			return nil
 		}
 		return tilted[k].Pull
+	}}
+}
+
+// groupLearning returns the model of a search for the hyperparameters of a GLM with a group and
+// Gaussian noise, which needs no further pass.
+func (l *glmLearner) groupLearning() learn.Model {
+	rows := l.glm.rows
+	r := l.glm.rounds()
+	return learn.NewGroupsOf(l.scale, r.arrow.Evidence(rows.first, rows.noise, rows.moments))
+}
+
+// groupTurns returns the derivatives of the mean of the weights of a GLM with a group and Gaussian
+// noise. At the best mean, Xᵀα = Λ0m, and α is proportional to the precision of the noise.
+func (l *glmLearner) groupTurns(theta []float64, post *GLMPosterior) glmTurns {
+	const h = 1e-4
+	noise := func(i int, h float64) float64 {
+		t := slices.Clone(theta)
+		t[i] += h
+		lin, err := l.scale.At(t)
+		if err != nil {
+			return math.NaN()
+		}
+		return math.Log(lin.Terms.Noise())
+	}
+	return glmTurns{solve: post.cov.Mul, turn: func(i int) []float64 {
+		slope := (noise(i, h) - noise(i, -h)) / (2 * h)
+		if math.IsNaN(slope) {
+			return nil
+		}
+		pull := make([]float64, len(post.mean))
+		post.prior.Mul(pull, post.mean, 1)
+		floats.Scale(-slope, pull)
+		return pull
 	}}
 }

@@ -799,3 +799,16 @@ func (a *rowAdder) spec(c *save.Coder) {
 		c.Fail(err)
 	}
 }
+
+// groupState is the part of rowAdder.state for a mixed model with d weights or, in the first round,
+// with d values per row.
+func (a *rowAdder) groupState(c *save.Coder, p *rounds.Part, d int) {
+	g := a.group
+	c.Check(d == g.Common+g.Levels*g.Q && (p.Size == d || p.First != nil), "%d columns with %d common "+
+		"ones", d, g.Common)
+	for _, l := range p.Arrows {
+		if c.Err() == nil {
+			l.StateAt(c)
+		}
+	}
+}
