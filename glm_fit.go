@@ -1,8 +1,10 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 )
@@ -223,6 +226,12 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 		return nil, err
 	}
 	l.scale.Over(&l.space.Space)
+	if l.opt.Integrate {
+		if err := cmp.Or(g.rowsKept("LearnOptions.Integrate"),
+			l.space.checkIntegrate(&l.opt)); err != nil {
+			return nil, err
+		}
+	}
 	return l, nil
 }
 
@@ -345,13 +354,10 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	lin, err := l.scale.At(st.run.Best.Theta)
+	g, err := l.under(st.run.Best.Theta)
 	if err != nil {
-		return nil, nil, nil, prefixed(err)
+		return nil, nil, nil, err
 	}
-	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows,
-		variances: l.glm.variances, offset: l.glm.offset, groups: l.glm.groups}
-	g.opt.Learn = nil
 	learned := st.report(res, l)
 	if len(l.scale.Spread) == 1 {
 		g.opt.PriorSD = learned.Params[0].Value
@@ -381,10 +387,13 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	}
 	if post != nil {
 		post.learned = learned
-		by, e := l.rowTurns(lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
+		by, e := l.rowTurns(&g.lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
 		if e == nil {
 			post.setSpread(l.spread(st, post, by))
 		}
+	}
+	if err == nil && l.opt.Integrate {
+		err = l.integrate(ctx, st, s, learned, post)
 	}
 	return g, post, learned, err
 }
@@ -521,4 +530,56 @@ func (l *glmLearner) streamTurns(m *rowsLearning, post *GLMPosterior) glmTurns {
 		}
 		return tilted[k].Pull
 	}}
+}
+
+// integrate replaces post, the posterior at the best hyperparameters of the search st, by a mixture.
+// All fits start at the sites of the best hyperparameters.
+func (l *glmLearner) integrate(ctx context.Context, st *learnStepper, by *Solver, learned *Learned,
+	post *GLMPosterior) error {
+	run := integrateSolver(by)
+	m, err := integrate(ctx, st, by, learned,
+		func(theta []float64) (x search.Point, p *GLMPosterior, err error) {
+			x.F = math.Inf(1)
+			g, err := l.under(theta)
+			if err != nil {
+				return x, nil, nil // out of range
+			}
+			start, err := g.NewStepper(ctx, nil, nil)
+			if err != nil {
+				return x, nil, err
+			}
+			fitted := start.(*siteStepper)
+			st.run.Model.(learn.Sited).Begin(fitted.alg)
+			res, err := run.Resume(ctx, &Result{Stepper: fitted})
+			if err != nil {
+				return x, nil, err
+			}
+			defer fitted.begin(ctx, nil).Forget()
+			if p, err = g.Posterior(fitted); err != nil {
+				return x, nil, err
+			}
+			switch {
+			case post.mixture == nil:
+				x.F = -res.ELBO
+			case p.mixture != nil: // integrated over covariances of groups
+				x.F = -p.mixture.logMass
+			}
+			return x, p, nil
+		})
+	if m != nil {
+		post.setLearnedMixture(m.prob, m.parts)
+	}
+	return err
+}
+
+// under returns the GLM at θ.
+func (l *glmLearner) under(theta []float64) (*GLM, error) {
+	lin, err := l.scale.At(theta)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows,
+		variances: l.glm.variances, offset: l.glm.offset, groups: l.glm.groups}
+	g.opt.Learn = nil
+	return g, nil
 }
