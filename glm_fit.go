@@ -537,6 +537,7 @@ func (l *glmLearner) streamTurns(m *rowsLearning, post *GLMPosterior) glmTurns {
 func (l *glmLearner) integrate(ctx context.Context, st *learnStepper, by *Solver, learned *Learned,
 	post *GLMPosterior) error {
 	run := integrateSolver(by)
+	run.BatchSize = l.glm.Len()
 	m, err := integrate(ctx, st, by, learned,
 		func(theta []float64) (x search.Point, p *GLMPosterior, err error) {
 			x.F = math.Inf(1)
