@@ -458,7 +458,51 @@ func pool(parts []*Prediction, tests [][]int, n int) (*Prediction, error) {
 	if same {
 		p.each = nil
 	}
+	p.mix = poolMixes(parts, tests, p)
 	return p, nil
+}
+
+// poolMixes returns the mixtures of all folds in the order of the rows of p, or nil if no fold has
+// one. A fold without a mixture is one part.
+func poolMixes(folds []*Prediction, tests [][]int, p *Prediction) *predictionMix {
+	most, width := 1, latentsOf(p.lik)
+	for _, fold := range folds {
+		if fold.mix != nil {
+			most = max(most, len(fold.mix.parts))
+		}
+	}
+	if most == 1 {
+		return nil
+	}
+	n := p.Len()
+	m := &predictionMix{prob: make([]float64, n*most)}
+	for range most {
+		part := &Prediction{lik: p.lik, m: slices.Clone(p.m), v: slices.Clone(p.v)}
+		if width == 1 {
+			part.each = make([]Likelihood, n)
+		}
+		for i := range part.each {
+			part.each[i] = p.likOf(i)
+		}
+		m.parts = append(m.parts, part)
+	}
+	for f, fold := range folds {
+		of := fold.mix
+		if of == nil {
+			of = &predictionMix{[]float64{1}, []*Prediction{fold}}
+		}
+		for r, i := range tests[f] {
+			copy(m.probs(i), of.probs(r))
+			for k, part := range of.parts {
+				copy(m.parts[k].m[i*width:(i+1)*width], part.m[r*width:])
+				copy(m.parts[k].v[i*width:(i+1)*width], part.v[r*width:])
+				if width == 1 {
+					m.parts[k].each[i] = part.likOf(r)
+				}
+			}
+		}
+	}
+	return m
 }
 
 // Scores reports how well predictions agree with responses. It prints as a table.
@@ -590,7 +634,11 @@ func (p *Prediction) seen(y []float64) (*Prediction, []float64) {
 	for i, yi := range y {
 		each[i], plain[i] = seen(p.lik, yi)
 	}
-	return &Prediction{p.lik, p.m, p.v, p.err, each, p.spread}, plain
+	return &Prediction{p.lik, p.m, p.v, p.err, each, p.spread,
+		p.mix.each(func(part *Prediction) *Prediction {
+			part, _ = part.seen(y)
+			return part
+		})}, plain
 }
 
 // rowScores holds the predictions of each row.
@@ -614,41 +662,49 @@ func newRowScores(p *Prediction, y []float64) *rowScores {
 				s.errs[i] = p.rowErr(i)
 				continue
 			}
-			s.errs[i] = s.row(i, p.likOf(i), p.m[i], p.v[i])
+			s.errs[i] = s.row(i, p)
 		}
 	})
 	return s
 }
 
-// row predicts row i.
-func (s *rowScores) row(i int, lik Likelihood, m, v float64) (err error) {
-	if s.mean[i], err = outcome(lik, m, v); err != nil || factsOf(lik).Support == SignLabels {
+// row predicts row i of p.
+func (s *rowScores) row(i int, p *Prediction) (err error) {
+	lik := p.likOf(i)
+	if s.mean[i], err = p.rowOutcome(i); err != nil || factsOf(lik).Support == SignLabels {
 		return err
 	}
 	if math.IsNaN(s.logp[i]) {
 		return fmt.Errorf("the log probability is NaN; check LogProb of the likelihood: %w",
 			ErrNotFinite)
 	}
-	switch lik.(type) {
-	case GaussianNoise, Laplace, StudentT: // symmetric about m
-		s.median[i] = m
-	default:
-		if s.median[i], err = predictiveQuantile(lik, 0.5, m, v); err != nil {
-			return err
-		}
+	if s.median[i], err = p.rowMedian(i); err != nil {
+		return err
 	}
-	if s.in50[i], err = inInterval(lik, s.y[i], 0.25, m, v); err == nil {
-		s.in90[i], err = inInterval(lik, s.y[i], 0.05, m, v)
+	if s.in50[i], err = p.inInterval(i, s.y[i], 0.25); err == nil {
+		s.in90[i], err = p.inInterval(i, s.y[i], 0.05)
 	}
 	return err
 }
 
-// inInterval reports whether y is in the interval with probability tail on each side. It compares
-// the tail probabilities of y if the likelihood has them, and quantiles otherwise.
-func inInterval(lik Likelihood, y, tail, m, v float64) (bool, error) {
+// rowMedian returns the median of y in row i.
+func (p *Prediction) rowMedian(i int) (float64, error) {
+	switch p.likOf(i).(type) {
+	case GaussianNoise, Laplace, StudentT: // symmetric about m
+		if p.mix == nil {
+			return p.m[i], nil
+		}
+	}
+	return p.rowQuantile(i, 0.5)
+}
+
+// inInterval reports whether y is in the interval of row i with probability tail on each side. It
+// compares the tail probabilities of y if the likelihood has them, and quantiles otherwise.
+func (p *Prediction) inInterval(i int, y, tail float64) (bool, error) {
+	lik, m, v := p.likOf(i), p.m[i], p.v[i]
 	t, ok := formsOf(lik).(tailPredictor)
-	if !ok {
-		lo, hi, err := responseInterval(lik, tail, m, v)
+	if !ok || p.mix != nil {
+		lo, hi, err := p.rowInterval(i, tail)
 		return lo <= y && y <= hi, err
 	}
 	if t.predictTail(y, m, v, false) < math.Log(tail) {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/mat"
 )
 
 // Six schools hardly determine by how much schools differ. The fit therefore integrates over the
@@ -46,5 +47,35 @@ func ExampleGroup_few() {
 	}
 	// Output:
 	// sd 0.9 (0.3 to 3.0), new school: 0.20 to 0.87
-	// sd 0.9 (0.3 to 2.7), new school: 0.11 to 0.93
+	// sd 0.9 (0.3 to 2.7), new school: 0.12 to 0.93
+}
+
+// Twelve noisy rows hardly determine the hyperparameters of a Gaussian process. With Integrate the
+// prediction mixes all values that the rows allow, so it is less certain than at the best values.
+func ExampleLearnOptions_integrate() {
+	rng := rand.New(rand.NewPCG(1, 2))
+	x, y := mat.NewDense(12, 1, nil), make([]float64, 12)
+	for i := range y {
+		x.Set(i, 0, 4*rng.Float64())
+		y[i] = math.Sin(2*x.At(i, 0)) + 0.4*rng.NormFloat64()
+	}
+	g, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{}, pgsvi.GaussianNoise{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, integrate := range []bool{false, true} {
+		opt := &pgsvi.LearnOptions{Integrate: integrate}
+		_, post, learned, err := g.Learn(context.Background(), nil, opt)
+		if err != nil {
+			log.Fatal(err)
+		}
+		length := learned.Params[1]
+		fmt.Printf("length scale %.1f to %.1f\n", length.Lo, length.Hi)
+		fmt.Println(post.At(mat.NewDense(1, 1, []float64{2.5})))
+	}
+	// Output:
+	// length scale 0.3 to 1.8
+	// -0.9 (-1.5 to -0.3), a new response -2.2 to 0.5
+	// length scale 0.1 to 2.0
+	// -0.7 (-1.5 to 0.1), a new response -2.3 to 1.2
 }

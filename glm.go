@@ -501,10 +501,11 @@ const (
 
 // warnings implements warner.
 func (g *GLM) warnings() []string {
+	kept := g.keptCovariances()
 	if g.opt.Prior != nil || g.Len() == 0 {
-		return nil
+		return kept
 	}
-	return append(g.farIntercept(), g.farUnits()...)
+	return slices.Concat(g.farIntercept(), g.farUnits(), kept)
 }
 
 // defaultInterceptSD is the prior standard deviation of an intercept without InterceptSD.
@@ -599,9 +600,11 @@ func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 // learned parameters of the Likelihood. ELBO, LOO and PSIS use only q. Update and Remove return
 // posteriors that treat the learned values as known.
 //
-// If the posterior is integrated over covariances of GLMOptions.Groups (see Group), these methods
-// use the mean and the covariance of a mixture Σ_k p_k N(m_k, V_k) over covariances, and RandWeights
-// draws from the mixture. ELBO, LOO, PSIS, Update and Remove use q at the best covariances.
+// If the posterior is integrated over hyperparameters (LearnOptions.Integrate) or over covariances
+// of GLMOptions.Groups (see Group), it is a mixture Σ_k p_k N(m_k, V_k). Predictions, WeightQuantile
+// and RandWeights use the mixture, and the other methods its mean and its covariance. ELBO, LOO,
+// PSIS, Update and Remove use q at the best hyperparameters, and so do the likelihoods of effects
+// and draws of responses.
 //
 // At takes new points as the rows of x, dense or sparse, with the columns of the training data and
 // without the intercept. It panics if the number of columns differs. The prediction of a row with a
@@ -623,9 +626,9 @@ type GLMPosterior struct {
 	spreadCov *gauss.Spread
 	filed     bool // Save stores data
 	groups    []groupInfo
-	// mixture is the posterior over several covariances of groups, or nil. If it is set, mean is the
-	// mean of the mixture, and cov is still V of q.
-	mixture *groupMixture
+	// mixture is the posterior over several hyperparameters, or nil. If it is set, mean is the mean
+	// of the mixture, and cov is still V of q.
+	mixture *weightMixture
 }
 
 // posterior returns the posterior with mean μ0 + mean and covariance cov. It changes mean.

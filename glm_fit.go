@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -12,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -249,6 +251,12 @@ func (g *GLM) learner(opt *LearnOptions, only bool) (Learner[*GLM, *GLMPosterior
 		return nil, err
 	}
 	l.scale.Over(&l.space.Space)
+	if l.opt.Integrate {
+		if err := cmp.Or(g.rowsKept("LearnOptions.Integrate"),
+			l.space.checkIntegrate(&l.opt)); err != nil {
+			return nil, err
+		}
+	}
 	return l, nil
 }
 
@@ -374,14 +382,10 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	lin, err := l.scale.At(st.run.Best.Theta)
+	g, err := l.under(st.run.Best.Theta)
 	if err != nil {
-		return nil, nil, nil, prefixed(err)
+		return nil, nil, nil, err
 	}
-	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows,
-		variances: l.glm.variances, offset: l.glm.offset, groups: l.glm.groups}
-	g.opt.Learn = nil
-	g.fixClassGroups()
 	learned := st.report(res, l)
 	if len(l.scale.Spread) == 1 {
 		g.opt.PriorSD = learned.Params[0].Value
@@ -415,10 +419,13 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	if post != nil {
 		post.learned = learned
 		l.setClassSpread(post, st)
-		by, e := l.rowTurns(lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
+		by, e := l.rowTurns(&g.lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
 		if e == nil {
 			post.setSpread(l.spread(st, post, by))
 		}
+	}
+	if err == nil && l.opt.Integrate {
+		err = l.integrate(ctx, st, s, learned, post)
 	}
 	return g, post, learned, err
 }
@@ -594,4 +601,58 @@ func (l *glmLearner) groupTurns(theta []float64, post *GLMPosterior) glmTurns {
 		floats.Scale(-slope, pull)
 		return pull
 	}}
+}
+
+// integrate replaces post, the posterior at the best hyperparameters of the search st, by a mixture.
+// All fits start at the sites of the best hyperparameters.
+func (l *glmLearner) integrate(ctx context.Context, st *learnStepper, by *Solver, learned *Learned,
+	post *GLMPosterior) error {
+	run := integrateSolver(by)
+	run.BatchSize = l.glm.Len()
+	m, err := integrate(ctx, st, by, learned,
+		func(theta []float64) (x search.Point, p *GLMPosterior, err error) {
+			x.F = math.Inf(1)
+			g, err := l.under(theta)
+			if err != nil {
+				return x, nil, nil // out of range
+			}
+			start, err := g.NewStepper(ctx, nil, nil)
+			if err != nil {
+				return x, nil, err
+			}
+			fitted := start.(*siteStepper)
+			st.run.Model.(learn.Sited).Begin(fitted.alg)
+			res, err := run.Resume(ctx, &Result{Stepper: fitted})
+			if err != nil {
+				return x, nil, err
+			}
+			defer fitted.begin(ctx, nil).Forget()
+			if p, err = g.Posterior(fitted); err != nil {
+				return x, nil, err
+			}
+			switch {
+			case post.mixture == nil:
+				x.F = -res.ELBO
+			case p.mixture != nil: // integrated over covariances of groups
+				x.F = -p.mixture.logMass
+			}
+			return x, p, nil
+		})
+	if m != nil {
+		post.setLearnedMixture(m.prob, m.parts)
+	}
+	return err
+}
+
+// under returns the GLM at θ.
+func (l *glmLearner) under(theta []float64) (*GLM, error) {
+	lin, err := l.scale.At(theta)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows,
+		variances: l.glm.variances, offset: l.glm.offset, groups: l.glm.groups}
+	g.opt.Learn = nil
+	g.fixClassGroups()
+	return g, nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/cubature"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
@@ -31,11 +32,12 @@ import (
 // A level without rows is a new level. Its effects have mean 0 and the covariance Σ.
 //
 // Few levels hardly determine Σ. After the fit, the posterior is therefore integrated over the Σ of
-// the groups that have fewer than 50 levels with rows and a prior, if these Σ have up to three
+// the groups that have fewer than 50 levels with rows and a prior, if these Σ have up to ten
 // parameters together: a standard deviation of (1 | g), or two standard deviations and a correlation
 // of (1 + x | g). Means, standard deviations, predictions and effects then include the uncertainty
-// of Σ, at about three times the cost of the fit alone. With more parameters, Σ keeps its best
-// value. NoPrior keeps it too, as lme4 does.
+// of Σ, at about three times the cost of the fit alone, or more for four and more parameters. With
+// more parameters, or more than 300 columns outside the largest group, Σ keeps its best value, and
+// Result.Warnings reports it. NoPrior keeps it too, as lme4 does.
 //
 // A Softmax of K classes has K sets of effects per level, u_gc ~ N(0, Σ) independently for each class
 // c. Only differences between classes count, so u_ga − u_gb ~ N(0, 2Σ), and the differences of two
@@ -46,9 +48,9 @@ import (
 // and predictions include its uncertainty to first order, as described at GLMPosterior. A fixed Σ
 // must have an inverse. All effects belong to one dense problem, for up to a few hundred levels.
 //
-// One parameter is integrated over a grid, and two or three over a central composite design (Rue,
-// Martino and Chopin, 2009, section 6.5), which is less accurate. NewGLMRows and NewGLMRounds do not
-// integrate.
+// One parameter is integrated over a grid, and two to ten over a central composite design (Rue,
+// Martino and Chopin, 2009, section 6.5), which is less accurate. LearnOptions.Integrate also integrates
+// over the other hyperparameters. NewGLMRows and NewGLMRounds do not integrate.
 type Group struct {
 	// Name is the name of the factor in tables and errors. Empty means group1, group2, …
 	Name string
@@ -552,8 +554,35 @@ func groupMemory(groups []Group, limit int64, rows float64, n, d int) error {
 			border), "use fewer columns, or raise GLMOptions.MaxMemory")
 }
 
-// groupMixture is the posterior of the weights over several covariances of groups.
-type groupMixture struct {
-	Mixture *gauss.Mixture
-	mean    []float64 // mean of q, at the best covariances
+// keptCovariances returns a warning if the Σ of some groups with few levels and a prior keep their
+// best values, because there are too many parameters or columns.
+func (g *GLM) keptCovariances() []string {
+	params, border, largest := 0, g.dim(), 0
+	for i := range g.opt.Groups {
+		r := &g.opt.Groups[i]
+		q := r.effects()
+		largest = max(largest, r.Levels*q)
+		if r.Fixed || r.NoPrior || r.Levels >= site.MostGridLevels {
+			continue
+		}
+		if params += q; !r.Independent {
+			params += q * (q - 1) / 2
+		}
+	}
+	border -= largest
+	text := ""
+	switch {
+	case params == 0:
+	case params > cubature.Most:
+		text = fmt.Sprintf("there are %d of them, and at most %d are integrated; use independent "+
+			"effects or fewer of them", params, cubature.Most)
+	case border > site.MostGridBorder:
+		text = fmt.Sprintf("there are %d columns outside the largest group, and an integral allows "+
+			"%d", border, site.MostGridBorder)
+	}
+	if text == "" {
+		return nil
+	}
+	return []string{"intervals ignore the uncertainty of the standard deviations and correlations of " +
+		"groups: " + text}
 }

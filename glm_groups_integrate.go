@@ -3,7 +3,6 @@ package pgsvi
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -30,7 +29,7 @@ func (p *GLMPosterior) integrateGroups(st Stepper) error {
 		return err
 	}
 	prob := make([]float64, len(grid.Points))
-	means, of := make([][]float64, len(prob)), make([]*gauss.Arrow, len(prob))
+	means, of := make([][]float64, len(prob)), make([]gauss.Cov, len(prob))
 	for k, x := range grid.Points {
 		prob[k], means[k], of[k] = x.Prob, x.Mean, x.Cov
 		for j, m := range p.prior.Mean {
@@ -42,30 +41,12 @@ func (p *GLMPosterior) integrateGroups(st Stepper) error {
 		p.groups[grid.Block].spread.Lo, p.groups[grid.Block].spread.Hi = q[0], q[1]
 	}
 	p.setMixture(prob, means, of)
+	p.mixture.logMass = grid.LogMass
 	return nil
 }
 
-// setMixture makes the mixture the posterior. It keeps the present mean and covariance as the moments
-// of q.
-func (p *GLMPosterior) setMixture(prob []float64, means [][]float64, of []*gauss.Arrow) {
-	covs := make([]gauss.Cov, len(of))
-	for k, c := range of {
-		covs[k] = c
-	}
-	m, mean := gauss.NewMixture(p.cov, prob, means, covs)
-	p.mixture = &groupMixture{m, p.mean}
-	p.mean = mean
-}
-
-// ownMean returns the mean of q. Without integration it is the mean of the weights.
-func (p *GLMPosterior) ownMean() []float64 {
-	if p.mixture != nil {
-		return p.mixture.mean
-	}
-	return p.mean
-}
-
-// savedGrid is the JSON form of a groupMixture. The lists of all components follow one another.
+// savedGrid is the JSON form of a weightMixture over covariances of groups. The lists of all
+// components follow one another.
 type savedGrid struct {
 	Prob  save.List[float64] `json:"probabilities"`
 	Shift save.List[float64] `json:"shifts"` // means of the components less the mean of all
@@ -82,7 +63,7 @@ type savedGrid struct {
 // saveGrid returns the saved form of the mixture of p, or nil.
 func (p *GLMPosterior) saveGrid() *savedGrid {
 	m := p.mixture
-	if m == nil {
+	if m == nil || m.priors != nil {
 		return nil
 	}
 	s := &savedGrid{Prob: m.Mixture.Prob, Mean: m.mean}
@@ -117,15 +98,8 @@ func (s *savedGrid) check(p *GLMPosterior) error {
 		return fmt.Errorf("%d components of %d weights do not fit %d means and %d numbers of blocks: "+
 			"%w", n, d, len(s.Shift), len(s.L), ErrShape)
 	}
-	total := 0.0
-	for _, x := range s.Prob {
-		if !(x >= 0) {
-			return fmt.Errorf("the probability of a component is %v: %w", x, ErrParam)
-		}
-		total += x
-	}
-	if !(math.Abs(total-1) < 1e-6) {
-		return fmt.Errorf("the probabilities of the components sum to %v: %w", total, ErrParam)
+	if err := checkProbs(s.Prob); err != nil {
+		return err
 	}
 	for _, x := range [][]float64{s.L, s.Shift, s.Mean, s.A, s.B, s.D, s.Lo, s.Hi} {
 		if j, ok := dense.AllFinite(x); !ok {
@@ -176,7 +150,8 @@ func (s *savedGrid) load(p *GLMPosterior) error {
 			r.spread.Lo, r.spread.Hi = s.Lo[i], s.Hi[i]
 		}
 	}
-	p.mixture = &groupMixture{&gauss.Mixture{Cov: p.cov, Prob: s.Prob, Of: of,
-		Shift: chunks(s.Shift, n)}, s.Mean}
+	p.mixture = &weightMixture{Mixture: &gauss.Mixture{Cov: p.cov, Prob: s.Prob, Of: of,
+		Shift: chunks(s.Shift, n)}, mean: s.Mean}
+	p.mixture.setMeans(p.mean)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -461,4 +462,112 @@ func TestIntegrateSeveral(t *testing.T) {
 				"integration by %.3f", name, dm, ds, before)
 		}
 	}
+}
+
+// TestIntegrateMany checks groups with more than three parameters: that they are integrated, that
+// the standard deviations agree with a mean over draws of Σ by importance sampling, and that a model
+// with too many parameters has a warning.
+func TestIntegrateMany(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 2))
+	const levels, rows, q = 14, 12, 3
+	x, y := NewSparse(2+q*(levels+1)), []float64(nil)
+	for g := range levels {
+		u := [q]float64{0.8 * rng.NormFloat64(), 0.5 * rng.NormFloat64(), 0.4 * rng.NormFloat64()}
+		for range rows {
+			a, b := rng.NormFloat64(), rng.NormFloat64()
+			x.Append([]int{0, 1, 2 + q*g, 3 + q*g, 4 + q*g}, []float64{a, b, 1, a, b})
+			y = append(y, 0.2+0.5*a+u[0]+u[1]*a+u[2]*b+0.5*rng.NormFloat64())
+		}
+	}
+	group := Group{First: 2, Levels: levels + 1, Effects: []string{"1", "a", "b"}}
+	fit := func(r Group) (*GLM, *GLMPosterior, *Result) {
+		g, err := NewGLM(x, y, GaussianNoise{Var: 0.25}, &GLMOptions{Intercept: true, PriorSD: 2,
+			Groups: []Group{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, res, err := g.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g, p, res
+	}
+	g, p, res := fit(group)
+	if p.mixture == nil || len(p.mixture.Mixture.Prob) < 40 || len(res.Warnings) > 0 {
+		t.Fatalf("six parameters: mixture %v, warnings %q", p.mixture, res.Warnings)
+	}
+	want := importance(p, g.lin.Factors[0].Scale, rng, fit, group)
+	own := make([]float64, p.Dim())
+	p.cov.Diag(own)
+	var off, before float64
+	sd := p.SD(nil)
+	for j := len(sd) - 1 - q; j < len(sd); j++ { // the new level and the intercept
+		off = max(off, math.Abs(math.Log(sd[j]/want[j])))
+		before = max(before, math.Abs(math.Log(math.Sqrt(own[j])/want[j])))
+	}
+	t.Logf("%d points, standard deviations off by %.3f, without integration by %.3f",
+		len(p.mixture.Mixture.Prob), off, before)
+	if off > 0.1 || off > 0.7*before {
+		t.Errorf("standard deviations are off by %.3f, and without integration by %.3f", off, before)
+	}
+	wide := NewSparse(5 * 9)
+	for i := range 40 {
+		wide.Append([]int{i % 8 * 5, i%8*5 + 1 + i%4}, []float64{1, rng.NormFloat64()})
+	}
+	many, err := NewGLM(wide, y[:40], GaussianNoise{}, &GLMOptions{Groups: []Group{{Levels: 9,
+		Effects: []string{"1", "a", "b", "c", "d"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := many.warnings(); len(w) != 1 || !strings.Contains(w[0], "at most 10") {
+		t.Errorf("15 parameters: warnings %q", w)
+	}
+}
+
+// importance returns standard deviations of the weights by importance sampling of Σ around the
+// mixture p: log standard deviations and partial correlations from Student t distributions.
+func importance(p *GLMPosterior, scale []float64, rng *rand.Rand,
+	fit func(r Group) (*GLM, *GLMPosterior, *Result), group Group) []float64 {
+	const draws = 1500
+	at := p.Groups()[0]
+	var logs []float64
+	var means, sds [][]float64
+	for range draws {
+		var sd, z [3]float64
+		log := 0.0
+		student := func() float64 { // 5 degrees of freedom, and minus its log density
+			c := 0.0
+			for range 5 {
+				c += math.Pow(rng.NormFloat64(), 2)
+			}
+			x := rng.NormFloat64() / math.Sqrt(c/5)
+			log += 3 * math.Log1p(x*x/5)
+			return x
+		}
+		for i := range sd {
+			s := math.Log(at.Effects[i].SD) + 0.35*student()
+			sd[i] = math.Exp(s)
+			log += s - 0.5*sd[i]*sd[i]/(scale[i]*scale[i])
+			z[i] = math.Tanh(0.5 * student()) // ρ_10, ρ_20, ρ_21 given effect 0
+			log += math.Log1p(-z[i] * z[i])
+		}
+		r21 := z[1]*z[0] + z[2]*math.Sqrt((1-z[0]*z[0])*(1-z[1]*z[1]))
+		log += 0.5*math.Log1p(-z[0]*z[0]) + 0.5*math.Log1p(-z[1]*z[1]) // |∂r_21/∂ρ_21|
+		corr := mat.NewSymDense(3, []float64{1, z[0], z[1], z[0], 1, r21, z[1], r21, 1})
+		log += math.Log(mat.Det(corr)) // LKJ(2)
+		r := group
+		r.Fixed, r.SD, r.Corr = true, sd[:], corr
+		_, q, res := fit(r)
+		logs = append(logs, log+res.ELBO)
+		means, sds = append(means, q.Mean(nil)), append(sds, q.SD(nil))
+	}
+	out := make([]float64, p.Dim())
+	for j := range out {
+		f := &fineMix{log: logs}
+		for k := range logs {
+			f.m, f.v = append(f.m, means[k][j]), append(f.v, sds[k][j]*sds[k][j])
+		}
+		_, out[j] = f.moments()
+	}
+	return out
 }

@@ -78,17 +78,26 @@ func (x *GLMPosterior) growMixture(p *GLMPosterior, k, levels int, g gauss.Growt
 		x.mean, x.mixture = g.Vector(p.mixture.mean), nil
 		return nil
 	}
-	old := p.mixture.Mixture
-	m := &gauss.Mixture{Cov: x.cov, Prob: old.Prob}
-	for i, c := range old.Of {
-		prior, _ := c.(*gauss.Arrow).PriorOf(p.prior).Grown(k, levels)
+	old := p.mixture
+	m := &weightMixture{Mixture: &gauss.Mixture{Cov: x.cov, Prob: old.Mixture.Prob},
+		mean: g.Vector(old.mean), liks: old.liks, logMass: old.logMass}
+	for i, c := range old.Mixture.Of {
+		var prior gauss.Prior
+		if old.priors != nil {
+			prior, _ = old.priors[i].Grown(k, levels)
+			m.priors = append(m.priors, &prior)
+		} else {
+			prior, _ = c.(*gauss.Arrow).PriorOf(p.prior).Grown(k, levels)
+		}
 		grown, err := gauss.Grown(c, g, &prior)
 		if err != nil {
 			return err
 		}
-		m.Of, m.Shift = append(m.Of, grown), append(m.Shift, g.Vector(old.Shift[i]))
+		m.Mixture.Of = append(m.Mixture.Of, grown)
+		m.Mixture.Shift = append(m.Mixture.Shift, g.Vector(old.Mixture.Shift[i]))
+		m.means = append(m.means, g.Vector(old.means[i]))
 	}
-	x.mixture = &groupMixture{m, g.Vector(p.mixture.mean)}
+	x.mixture = m
 	return nil
 }
 

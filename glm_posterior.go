@@ -122,6 +122,7 @@ type savedGLM struct {
 	Spread     *savedSpread       `json:"learned,omitempty"`
 	Groups     *savedGroups       `json:"groups,omitempty"`
 	Grid       *savedGrid         `json:"grid,omitempty"`
+	Mixed      *savedMixed        `json:"mixture,omitempty"`
 }
 
 // savedCov holds one type of gauss.Cov.
@@ -174,29 +175,40 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 			return err
 		}
 	}
-	switch c := p.cov.(type) {
-	case *gauss.Full:
-		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.S.P, p.Dim()), c.S.PackLow()
-	case gauss.Diagonal:
-		s.Cov.Diagonal = save.List[float64](c)
-	case *gauss.Dual:
-		s.Cov.Dual = &savedDual{c.X.Save(), c.Gamma}
-	case *gauss.LowRank:
-		s.Cov.LowRank = &savedLowRank{c.Rank, c.D, c.U}
-	case *gauss.Arrow:
-		s.Cov.Arrow = saveArrow(c)
-	case *gauss.Contrasts:
-		for _, of := range c.Of {
-			s.Cov.Classes = append(s.Cov.Classes, dense.PackLower(of.S.P, len(p.names))...)
-		}
-	default:
-		return fmt.Errorf("pgsvi: a posterior with a %T cannot be saved: %w", c, ErrParam)
-	}
 	var err error
+	if s.Cov, err = p.saveCov(p.cov); err != nil {
+		return err
+	}
+	if s.Mixed, err = p.saveMixed(); err != nil {
+		return err
+	}
 	if s.Likelihood, err = saveValue(p.lik); err != nil {
 		return err
 	}
 	return saveTo(w, glmFile, s)
+}
+
+// saveCov returns the saved form of a covariance of p.
+func (p *GLMPosterior) saveCov(cov gauss.Cov) (s savedCov, err error) {
+	switch c := cov.(type) {
+	case *gauss.Full:
+		s.Full, s.FullLow = dense.PackLower(c.S.P, p.Dim()), c.S.PackLow()
+	case gauss.Diagonal:
+		s.Diagonal = save.List[float64](c)
+	case *gauss.Dual:
+		s.Dual = &savedDual{c.X.Save(), c.Gamma}
+	case *gauss.LowRank:
+		s.LowRank = &savedLowRank{c.Rank, c.D, c.U}
+	case *gauss.Arrow:
+		s.Arrow = saveArrow(c)
+	case *gauss.Contrasts:
+		for _, of := range c.Of {
+			s.Classes = append(s.Classes, dense.PackLower(of.S.P, len(p.names))...)
+		}
+	default:
+		return s, fmt.Errorf("pgsvi: a posterior with a %T cannot be saved: %w", c, ErrParam)
+	}
+	return s, nil
 }
 
 // load reads a posterior from r. It factorizes a full covariance again, in about D³/3 operations.
@@ -244,6 +256,9 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	}
 	if err := s.Grid.load(p); err != nil {
 		return nil, fmt.Errorf("the grid of the groups: %w", err)
+	}
+	if err := s.Mixed.load(p); err != nil {
+		return nil, fmt.Errorf("the mixture over hyperparameters: %w", err)
 	}
 	p.opt.Covariance = covarianceOf(p.cov)
 	spread, err := s.Spread.load(len(p.mean), numLikelihoodParams(p.lik))
@@ -450,6 +465,11 @@ func (p *GLMPosterior) WeightQuantile(dst []float64, prob float64) []float64 {
 	if !(prob > 0 && prob < 1) {
 		panic(fmt.Sprintf("pgsvi: the level of a quantile is %v; it must be in (0, 1)", prob))
 	}
+	if p.mixture != nil {
+		dst = dense.Dest(dst, len(p.mean))
+		p.mixtureQuantiles(dst, prob)
+		return dst
+	}
 	dst = p.SD(dst)
 	z := mathext.NormalQuantile(prob)
 	for j, m := range p.mean {
@@ -516,7 +536,11 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 // latent implements latents.
 func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 	if latentsOf(p.lik) > 1 {
-		p.latentClasses(m, v, x)
+		if p.mixture != nil {
+			p.latentMixed(m, v, x)
+		} else {
+			p.latentClasses(m, v, x)
+		}
 		return
 	}
 	if len(m) > fewRows || !p.latentFew(m, v, x) {

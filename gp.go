@@ -536,5 +536,8 @@ func (s *savedGP) load() (*GPPosterior, error) {
 	if err == nil {
 		p.spread, err = s.Spread.loadGP(p)
 	}
+	if err == nil {
+		p.mixture, err = s.loadMixture(p)
+	}
 	return p, err
 }

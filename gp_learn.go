@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/learn"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/search"
@@ -112,7 +114,7 @@ func newGPLearner(g *GP, opt *LearnOptions) (*gpLearner, error) {
 	if l.opt.Tol == 0 && g.terms.Latents() > 1 {
 		l.opt.Tol = learn.ClassesTol
 	}
-	return l, nil
+	return l, l.space.checkIntegrate(&l.opt)
 }
 
 func (l *gpLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
@@ -182,6 +184,9 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	}
 	if post != nil {
 		post.spread = l.spread(st, post, latentCov(fitted.alg))
+	}
+	if err == nil && l.opt.Integrate {
+		err = l.integrate(ctx, st, s, learned, gp, post)
 	}
 	return gp, post, learned, err
 }
@@ -420,6 +425,9 @@ func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPoste
 	if l.opt.Tol == 0 {
 		l.opt.Tol = learn.DefaultTol + rowTol*float64(max(0, l.rows.N-tolRows))
 	}
+	if err := l.space.checkIntegrate(&l.opt); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 
@@ -518,7 +526,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 			if err == nil {
 				err = e
 			}
-			return g, post, learned, err
+			return g, post, learned, l.mix(ctx, st, s, learned, g, post, err)
 		}
 		g.rows = l.rows // the state consists of natural-gradient steps
 	}
@@ -541,7 +549,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	if err == nil {
 		err = e
 	}
-	return g, post, learned, err
+	return g, post, learned, l.mix(ctx, st, s, learned, g, post, err)
 }
 
 // SparseGP.Learn warns if the variances that the inducing inputs leave out cost more than
@@ -668,6 +676,10 @@ type sparseClassLearner struct {
 
 // newSparseClassLearner returns the Learner of g, which uses every n-th row.
 func newSparseClassLearner(g *SparseGP, opt *LearnOptions) (*sparseClassLearner, error) {
+	if opt != nil && opt.Integrate {
+		return nil, fmt.Errorf("pgsvi: LearnOptions.Integrate does not support a SparseGP with a "+
+			"Softmax; use a GP with a part of the rows: %w", ErrParam)
+	}
 	n := g.Len()
 	index := make([]int, min(n, learnedRows))
 	for i := range index {
@@ -820,4 +832,97 @@ func curvatures(t *term.Terms, m, v, move []float64) ([]float64, bool) {
 	}
 	_, ok := dense.AllFinite(q.Tg)
 	return q.Tg, ok
+}
+
+// integrate replaces post, the posterior of gp at the best hyperparameters of the search st, by a
+// mixture.
+func (l *gpLearner) integrate(ctx context.Context, st *learnStepper, by *Solver, learned *Learned,
+	gp *GP, post *GPPosterior) error {
+	n := gp.Len()
+	most := learn.MostPoints(len(l.space.free), n)
+	if err := checkMemory(gp.opt.MaxMemory, float64(most*gp.terms.Latents())*memory.Bytes(1, n, n),
+		fmt.Sprintf("a posterior over %d hyperparameters of %d rows", most, n),
+		"use fewer rows, LearnOptions.Fixed or a SparseGP, or raise GPOptions.MaxMemory"); err != nil {
+		return err
+	}
+	before, err := st.MarshalBinary() // the search keeps its state
+	if err != nil {
+		return prefixed(err)
+	}
+	m, err := integrate(ctx, st, by, learned,
+		func(theta []float64) (x search.Point, p *GPPosterior, err error) {
+			if x, err = st.run.Refit(theta); err != nil || math.IsInf(x.F, 1) {
+				return x, nil, err
+			}
+			k, _, lik, err := l.space.at(theta)
+			if err != nil {
+				return x, nil, err
+			}
+			of := &GP{x: gp.x, kernel: k, terms: under(gp.terms, lik), opt: gp.opt}
+			start, err := of.NewStepper(ctx, nil, nil)
+			if err != nil {
+				return x, nil, err
+			}
+			fitted := start.(*siteStepper)
+			st.run.Model.(learn.Sited).Begin(fitted.alg)
+			defer fitted.begin(ctx, nil).Forget()
+			p, err = of.Posterior(fitted)
+			return x, p, err
+		})
+	if e := st.UnmarshalBinary(before); err == nil {
+		err = prefixed(e)
+	}
+	if m != nil {
+		post.mixture = &mixedPosteriors[*GPPosterior]{m.prob, m.parts}
+		post.spread = nil
+	}
+	return err
+}
+
+// integrate replaces post, the posterior of g at the best hyperparameters of the search st, by a
+// mixture. All parts have the inducing inputs of g. They are fitted from cold, because their
+// features differ.
+func (l *sparseGPLearner) integrate(ctx context.Context, st *learnStepper, by *Solver,
+	learned *Learned, g *SparseGP, post *SparseGPPosterior) error {
+	run := integrateSolver(by)
+	var h parallel.Halt
+	h.Watch(ctx)
+	defer h.Forget()
+	m, err := integrate(ctx, st, by, learned,
+		func(theta []float64) (search.Point, *SparseGPPosterior, error) {
+			x := search.Point{F: math.Inf(1)}
+			k, _, lik, err := l.space.at(theta)
+			if err != nil {
+				return x, nil, nil // out of range
+			}
+			of := &SparseGP{lik: lik, opt: g.opt, x: g.x, terms: g.terms, rows: g.rows}
+			if g.rows == nil {
+				of.terms = under(g.terms, lik)
+				rank, _ := g.opt.Inducing.Dims()
+				err = of.keepAmong(&h, g.z.Again(kernelOf(k)), g.z.Inputs(), rank)
+			} else {
+				err = of.induce(&h, g.z.Again(kernelOf(k)), g.z.Inputs())
+			}
+			if err != nil {
+				return x, nil, g.canceled(&h, err)
+			}
+			p, res, err := of.Fit(ctx, run)
+			if err == nil {
+				x.F = -res.ELBO
+			}
+			return x, p, err
+		})
+	if m != nil {
+		post.mixture = &mixedPosteriors[*SparseGPPosterior]{m.prob, m.parts}
+	}
+	return err
+}
+
+// mix calls integrate if the options ask for it and err, the error so far, is nil.
+func (l *sparseGPLearner) mix(ctx context.Context, st *learnStepper, by *Solver, learned *Learned,
+	g *SparseGP, post *SparseGPPosterior, err error) error {
+	if err != nil || !l.opt.Integrate {
+		return err
+	}
+	return l.integrate(ctx, st, by, learned, g, post)
 }

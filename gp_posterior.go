@@ -19,6 +19,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -52,6 +53,9 @@ type GPPosterior struct {
 	// row
 	classes []*GPPosterior
 	spread  *gpSpread // uncertainty of learned hyperparameters, or nil
+	// mixture is the posterior over several hyperparameters, or nil. The other fields belong to the
+	// best ones.
+	mixture *mixedPosteriors[*GPPosterior]
 }
 
 // Len returns N, the number of training points.
@@ -71,6 +75,14 @@ func (p *GPPosterior) Cols() int {
 // by row.
 func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
 	m, v = dense.Dest(mean, len(p.m)), dense.Dest(variance, len(p.m))
+	if p.mixture != nil {
+		t := newTotalMoments(m, v)
+		for k, part := range p.mixture.parts {
+			t.add(p.mixture.prob[k], part.m, part.v)
+		}
+		t.finish()
+		return m, v
+	}
 	copy(m, p.m)
 	copy(v, p.v)
 	return m, v
@@ -101,6 +113,9 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 //
 // With more than 200 rows c is 0. This uncertainty is not included for a Softmax, for a kernel with
 // exact features (see GP.NewStepper) and for a SparseGP.
+//
+// After Learn with LearnOptions.Integrate the prediction is the mixture of the predictions at several
+// hyperparameters. Its latent mean and variance are the moments of the mixture.
 func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)
 	return &q
@@ -128,6 +143,7 @@ func (p *GPPosterior) part(i int) *GPPosterior {
 	part := *p
 	part.kernel, part.whole, part.term, part.strong = sumTerm(p.kernel, i), p.kernel, i, false
 	part.maxPrior = slices.Max(PriorVar(nil, part.kernel, p.x))
+	part.mixture = p.mixture.each(func(q *GPPosterior) *GPPosterior { return q.part(i) })
 	return &part
 }
 
@@ -228,12 +244,19 @@ func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 // likelihood implements latents.
 func (p *GPPosterior) likelihood() Likelihood { return p.lik }
 
+// components implements latents.
+func (p *GPPosterior) components() (prob []float64, parts []latents) { return p.mixture.all() }
+
 // latent implements latents.
 func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) { p.latentTo(m, v, nil, x) }
 
 // latentTo is like latent. Unless along is nil, it also stores the derivatives of the latent means
 // with respect to each z of p.spread in along, row by row.
 func (p *GPPosterior) latentTo(m, v, along []float64, x mat.Matrix) {
+	if p.mixture != nil {
+		p.mixture.latent(m, v, x)
+		return
+	}
 	if p.classes != nil {
 		p.latentClasses(m, v, x)
 		return
@@ -394,7 +417,8 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 }
 
 // Joint returns the mean and the covariance of the joint distribution of the latent values in the
-// rows of x. It stores about rows × (rows + N) numbers. The error wraps
+// rows of x. It stores about rows × (rows + N) numbers. After LearnOptions.Integrate they are the
+// moments of the mixture, and Rand draws from the mixture. The error wraps
 //   - ErrEmpty if x has no rows;
 //   - ErrNotFinite if a value of x is not finite;
 //   - ErrParam if the likelihood is a Softmax;
@@ -408,6 +432,9 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 
 // joint is Joint, also for the posterior of one class.
 func (p *GPPosterior) joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
+	if p.mixture != nil {
+		return p.mixedJoint(x)
+	}
 	t := checkColumns(x, p.Cols())
 	if t == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
@@ -451,6 +478,29 @@ func (p *GPPosterior) joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	return mean, mat.NewSymDense(t, c), nil
 }
 
+// mixedJoint is joint for a mixture.
+func (p *GPPosterior) mixedJoint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
+	var means [][]float64
+	for k, part := range p.mixture.parts {
+		m, c, err := part.joint(x)
+		if err != nil {
+			return nil, nil, err
+		}
+		if cov == nil {
+			mean, cov = make([]float64, len(m)), mat.NewSymDense(len(m), nil)
+		}
+		c.ScaleSym(p.mixture.prob[k], c)
+		cov.AddSym(cov, c)
+		floats.AddScaled(mean, p.mixture.prob[k], m)
+		means = append(means, m)
+	}
+	for k, m := range means {
+		floats.Sub(m, mean)
+		cov.SymRankOne(cov, p.mixture.prob[k], mat.NewVecDense(len(m), m))
+	}
+	return mean, cov, nil
+}
+
 // Rand stores joint draws of the latent values in the rows of x. Each row of dst gets one draw, so
 // dst needs one column per row of x and one row per draw; it must not be nil. If rounding makes the
 // covariance singular, the draws use the part that can be factorized. Rand returns the errors of
@@ -464,6 +514,9 @@ func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 
 // rand is Rand, also for the posterior of one class.
 func (p *GPPosterior) rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
+	if p.mixture != nil {
+		return p.mixedRand(dst, x, rng)
+	}
 	mean, cov, err := p.joint(x)
 	if err != nil {
 		return err
@@ -497,6 +550,33 @@ func (p *GPPosterior) rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 	return nil
 }
 
+// mixedRand is rand for a mixture. Each draw comes from one part.
+func (p *GPPosterior) mixedRand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
+	draws, cols := dst.Dims()
+	prob := p.mixture.prob
+	rows := make([][]int, len(prob)) // the draws from each part
+	for i := range draws {
+		k, u := 0, rng.Float64()
+		for ; k < len(prob)-1 && u >= prob[k]; k++ {
+			u -= prob[k]
+		}
+		rows[k] = append(rows[k], i)
+	}
+	for k, part := range p.mixture.parts {
+		if len(rows[k]) == 0 {
+			continue
+		}
+		own := mat.NewDense(len(rows[k]), cols, nil)
+		if err := part.rand(own, x, rng); err != nil {
+			return err
+		}
+		for r, i := range rows[k] {
+			dst.SetRow(i, own.RawRowView(r))
+		}
+	}
+	return nil
+}
+
 // gpFile is the file of a GPPosterior.
 var gpFile = save.Kind{Name: "GPPosterior", Version: 1}
 
@@ -513,6 +593,9 @@ type savedGP struct {
 	M          save.List[float64] `json:"m"`
 	V          save.List[float64] `json:"v"`
 	Spread     *savedSpread       `json:"learned,omitempty"`
+	// Prob and Parts hold a mixture over hyperparameters. Parts have no inputs of their own.
+	Prob  save.List[float64] `json:"probabilities,omitempty"`
+	Parts []*savedGP         `json:"parts,omitempty"`
 }
 
 // Save writes p to w. Load restores a posterior with exactly the same predictions. The file
@@ -520,18 +603,73 @@ type savedGP struct {
 // error wraps ErrParam if the type of the kernel or likelihood is not registered (see Register), or
 // if encoding/json cannot write and read it.
 func (p *GPPosterior) Save(w io.Writer) error {
+	s, err := p.saved()
+	if err != nil {
+		return err
+	}
+	return saveTo(w, gpFile, s)
+}
+
+// saved returns p in the form that is saved.
+func (p *GPPosterior) saved() (*savedGP, error) {
 	rows, cols := p.x.Dims()
 	s := &savedGP{Rows: rows, Cols: cols, Jitter: p.jitter,
 		X: p.x.RawMatrix().Data, Gamma: p.gamma, A: p.a, M: p.m, V: p.v,
 		Spread: p.spread.save()}
 	var err error
 	if s.Kernel, err = saveValue(p.kernel); err != nil {
-		return err
+		return nil, err
 	}
 	if s.Likelihood, err = saveValue(p.lik); err != nil {
-		return err
+		return nil, err
 	}
-	return saveTo(w, gpFile, s)
+	if p.mixture == nil {
+		return s, nil
+	}
+	s.Prob = p.mixture.prob
+	for _, of := range p.mixture.parts {
+		part, err := of.saved()
+		if err != nil {
+			return nil, err
+		}
+		part.X = nil
+		s.Parts = append(s.Parts, part)
+	}
+	return s, nil
+}
+
+// loadMixture returns the mixture of p, whose file is s.
+func (s *savedGP) loadMixture(p *GPPosterior) (*mixedPosteriors[*GPPosterior], error) {
+	if s.Parts == nil && s.Prob == nil {
+		return nil, nil
+	}
+	if len(s.Prob) != len(s.Parts) {
+		return nil, fmt.Errorf("%d probabilities for %d parts: %w", len(s.Prob), len(s.Parts),
+			ErrShape)
+	}
+	if err := checkProbs(s.Prob); err != nil {
+		return nil, err
+	}
+	m := &mixedPosteriors[*GPPosterior]{prob: s.Prob}
+	for k, part := range s.Parts {
+		if part == nil || part.Parts != nil || len(part.X) > 0 || part.Rows != s.Rows ||
+			part.Cols != s.Cols {
+			return nil, fmt.Errorf("part %d does not fit the posterior: %w", k, ErrShape)
+		}
+		part.X = s.X
+		of, err := part.load()
+		if err == nil && (typeName(of.lik) != typeName(p.lik) ||
+			latentsOf(of.lik) != latentsOf(p.lik)) {
+			err = fmt.Errorf("its likelihood is %s and not %s: %w", typeName(of.lik),
+				typeName(p.lik), ErrShape)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("part %d: %w", k, err)
+		}
+		of.x = p.x
+		m.parts = append(m.parts, of)
+	}
+	return m, nil
 }
 
 // predictWork is the working memory for one block.
@@ -545,13 +683,19 @@ type predictWork struct {
 
 // classPart is Part for a Softmax.
 func (p *GPPosterior) classPart(i int, x mat.Matrix) *Prediction {
+	q := predictAt(p.partOfClasses(i), x)
+	return &q
+}
+
+// partOfClasses is part for a Softmax.
+func (p *GPPosterior) partOfClasses(i int) *GPPosterior {
 	part := *p
 	part.classes = nil
 	for _, of := range p.classes {
 		part.classes = append(part.classes, of.part(i))
 	}
-	q := predictAt(&part, x)
-	return &q
+	part.mixture = p.mixture.each(func(q *GPPosterior) *GPPosterior { return q.partOfClasses(i) })
+	return &part
 }
 
 // latentClasses is latent for the scores of a Softmax.
@@ -636,7 +780,7 @@ func (s *gpSpread) along(dst []float64, p *GPPosterior, w *predictWork, m, v []f
 
 // latentSpread implements spreadLatents.
 func (p *GPPosterior) latentSpread(m, v []float64, x mat.Matrix) *paramSpread {
-	if p.spread == nil || p.spread.params == nil {
+	if p.mixture != nil || p.spread == nil || p.spread.params == nil {
 		p.latent(m, v, x)
 		return nil
 	}

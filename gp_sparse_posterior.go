@@ -39,6 +39,9 @@ type SparseGPPosterior struct {
 	workspaces *sync.Pool
 	// posteriors of the classes of a Softmax, instead of mean and q
 	classes []*SparseGPPosterior
+	// mixture is the posterior over several hyperparameters, or nil. The other fields belong to the
+	// best ones.
+	mixture *mixedPosteriors[*SparseGPPosterior]
 }
 
 func newSparseGPPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.Gaussian,
@@ -98,6 +101,9 @@ func (p *SparseGPPosterior) Cols() int { return p.z.X.RawMatrix().Cols }
 // z(x), without noise, has mean and variance
 //
 //	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
+//
+// After Learn with LearnOptions.Integrate the prediction is the mixture of the predictions at several
+// hyperparameters. Update and WithInducing continue from the best hyperparameters.
 func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)
 	return &q
@@ -111,11 +117,17 @@ func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 //
 // Part panics if the kernel is not a Sum or has no term i.
 func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
+	q := predictAt(p.part(i), x)
+	return &q
+}
+
+// part returns the posterior of term i of the kernel.
+func (p *SparseGPPosterior) part(i int) *SparseGPPosterior {
 	part := *p
 	part.z = termOf(p.z, i)
 	part.maxPrior = floats.Max(PriorVar(nil, kernelIn(part.z.Kernel), p.z.X))
-	q := predictAt(&part, x)
-	return &q
+	part.mixture = p.mixture.each(func(q *SparseGPPosterior) *SparseGPPosterior { return q.part(i) })
+	return &part
 }
 
 // Prob stores P(Y = y) for each row of x in dst. A nil dst allocates. Prob is short for
@@ -127,8 +139,15 @@ func (p *SparseGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float
 // likelihood implements latents.
 func (p *SparseGPPosterior) likelihood() Likelihood { return p.lik }
 
+// components implements latents.
+func (p *SparseGPPosterior) components() (prob []float64, parts []latents) { return p.mixture.all() }
+
 // latent implements latents.
 func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
+	if p.mixture != nil {
+		p.mixture.latent(m, v, x)
+		return
+	}
 	k := max(1, len(p.classes))
 	parallel.For(len(m)/k, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
 		w := p.workspaces.Get().(*sparse.Work)
@@ -334,12 +353,24 @@ type savedSparseGP struct {
 	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row, class by class
 	// low-order digits of Precision, if it has twice the digits
 	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
+	// Prob and Parts hold a mixture over hyperparameters.
+	Prob  save.List[float64] `json:"probabilities,omitempty"`
+	Parts []*savedSparseGP   `json:"parts,omitempty"`
 }
 
 // Save writes p to w. Load restores a posterior with exactly the same predictions. The file
 // consists of a line that names its type, JSON, and a checksum. Save returns the errors of
 // GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
+	s, err := p.saved()
+	if err != nil {
+		return err
+	}
+	return saveTo(w, sparseGPFile, s)
+}
+
+// saved returns p in the form that is saved.
+func (p *SparseGPPosterior) saved() (*savedSparseGP, error) {
 	m := p.z.Rank()
 	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.Wholes(),
 		MaxPrior: p.maxPrior,
@@ -351,12 +382,52 @@ func (p *SparseGPPosterior) Save(w io.Writer) error {
 	}
 	var err error
 	if s.Kernel, err = saveValue(kernelIn(p.z.Kernel)); err != nil {
-		return err
+		return nil, err
 	}
 	if s.Likelihood, err = saveValue(p.lik); err != nil {
+		return nil, err
+	}
+	if p.mixture == nil {
+		return s, nil
+	}
+	s.Prob = p.mixture.prob
+	for _, of := range p.mixture.parts {
+		part, err := of.saved()
+		if err != nil {
+			return nil, err
+		}
+		s.Parts = append(s.Parts, part)
+	}
+	return s, nil
+}
+
+// loadMixture returns the mixture of p, whose file is s.
+func (s *savedSparseGP) loadMixture(p *SparseGPPosterior) error {
+	if s.Parts == nil && s.Prob == nil {
+		return nil
+	}
+	if len(s.Prob) != len(s.Parts) {
+		return fmt.Errorf("%d probabilities for %d parts: %w", len(s.Prob), len(s.Parts), ErrShape)
+	}
+	if err := checkProbs(s.Prob); err != nil {
 		return err
 	}
-	return saveTo(w, sparseGPFile, s)
+	p.mixture = &mixedPosteriors[*SparseGPPosterior]{prob: s.Prob}
+	for k, part := range s.Parts {
+		if part == nil || part.Parts != nil || part.Cols != s.Cols {
+			return fmt.Errorf("part %d does not fit the posterior: %w", k, ErrShape)
+		}
+		of, err := part.load()
+		if err == nil && typeName(of.lik) != typeName(p.lik) {
+			err = fmt.Errorf("its likelihood is %s and not %s: %w", typeName(of.lik),
+				typeName(p.lik), ErrShape)
+		}
+		if err != nil {
+			return fmt.Errorf("part %d: %w", k, err)
+		}
+		p.mixture.parts = append(p.mixture.parts, of)
+	}
+	return nil
 }
 
 // load reads a posterior from a file. It factorizes the covariance again, in about M³/3 operations.
@@ -416,7 +487,8 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSparseGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
+	p := newSparseGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows)
+	return p, s.loadMixture(p)
 }
 
 // savedPrior returns u and lik in the format of a posterior without data.

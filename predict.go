@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/predict"
 	"gonum.org/v1/gonum/floats"
@@ -24,6 +23,11 @@ import (
 //
 // A row of a Softmax has K independent latent values, the scores of its classes.
 //
+// If the posterior is a mixture over hyperparameters (LearnOptions.Integrate, Group), p(y|x) is the
+// mixture of such distributions. Latent then returns the moments of the mixture, and Likelihood the
+// likelihood with the best hyperparameters. Moments and intervals of means leave out parts without
+// a finite mean.
+//
 // Make a Prediction with the method At of a posterior, or with NewPrediction. It is immutable and
 // safe for concurrent use. Its methods store their results in the given slices. A nil slice
 // allocates, and a slice with another length than Len panics.
@@ -37,6 +41,9 @@ type Prediction struct {
 	each []Likelihood // likelihoods of the rows if they differ; nil means lik
 
 	spread *paramSpread // for learned parameters of lik, or nil
+	// mix holds the parts of a mixture over hyperparameters, or is nil. If it is set, m and v are the
+	// moments of the mixture, and lik has the best hyperparameters.
+	mix *predictionMix
 }
 
 // likOf returns the likelihood of row i.
@@ -82,6 +89,9 @@ type latents interface {
 	// latent stores the mean and the variance of the latent value for each row of x. The results
 	// have the same bits for any number of workers and any blocks of rows.
 	latent(m, v []float64, x mat.Matrix)
+	// components returns the parts of a mixture over hyperparameters with their probabilities, or
+	// nil if the posterior is not a mixture.
+	components() (prob []float64, parts []latents)
 }
 
 // predictAt is the method At of every posterior. It returns no pointer, so that At is inlined and
@@ -92,6 +102,10 @@ func predictAt(post latents, x mat.Matrix) Prediction {
 	}
 	rows := checkColumns(x, post.Cols())
 	m, v := latentSlices(rows * latentsOf(post.likelihood()))
+	if mix := mixAt(post, x); mix != nil {
+		post.latent(m, v, x)
+		return Prediction{lik: post.likelihood(), m: m, v: v, mix: mix}
+	}
 	if s, ok := post.(spreadLatents); ok {
 		return Prediction{lik: post.likelihood(), m: m, v: v, spread: s.latentSpread(m, v, x)}
 	}
@@ -157,7 +171,8 @@ func (p *Prediction) Offset(offset []float64) *Prediction {
 	for i, o := range offset {
 		m[i] = p.m[i] + o
 	}
-	return &Prediction{p.lik, m, v, p.err, p.each, p.spread}
+	return &Prediction{p.lik, m, v, p.err, p.each, p.spread,
+		p.mix.each(func(part *Prediction) *Prediction { return part.Offset(offset) })}
 }
 
 // Prob stores p(y|x) for each row: the probability of y, or its density if y is a real number. It
@@ -167,6 +182,10 @@ func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	dst = dense.Dest(dst, p.Len())
 	if p.each == nil && !factsOf(p.lik).contain(y) {
 		fillNaN(dst)
+		return dst
+	}
+	if p.mix != nil && latentsOf(p.lik) == 1 {
+		p.mix.probOf(dst, y)
 		return dst
 	}
 	if latentsOf(p.lik) > 1 {
@@ -199,6 +218,10 @@ func (p *Prediction) LogProb(dst, y []float64) []float64 {
 				of[i] = r.logProb(int(yi), p.m[i*k:(i+1)*k])
 			}
 		})
+		return dst
+	}
+	if p.mix != nil {
+		p.mix.logProb(dst, y)
 		return dst
 	}
 	predictRows{lik: p.lik, liks: p.each, dst: dst, y: y, mean: p.m, vari: p.v}.run()
@@ -329,7 +352,7 @@ func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err erro
 	}
 	var bad failedRows
 	for i := range m {
-		m[i], v[i], err = predictiveMoments(p.likOf(i), p.m[i], p.v[i])
+		m[i], v[i], err = p.rowMoments(i)
 		bad.add(i, err)
 	}
 	return m, v, bad.err()
@@ -361,7 +384,7 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 	}
 	var bad failedRows
 	for i := range dst {
-		dst[i], err = predictiveQuantile(p.likOf(i), prob, p.m[i], p.v[i])
+		dst[i], err = p.rowQuantile(i, prob)
 		bad.add(i, err)
 	}
 	return dst, bad.err()
@@ -408,8 +431,12 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 		return l, h, err
 	}
 	var bad failedRows
-	if latentsOf(p.lik) > 1 {
+	if p.mix != nil {
+		p.probInterval(l, h, y, (1-level)/2)
+	} else if latentsOf(p.lik) > 1 {
 		p.classIntervals(l, h, int(y), (1-level)/2)
+	}
+	if latentsOf(p.lik) > 1 {
 		for i := range l {
 			bad.add(i, p.rowErr(i))
 		}
@@ -430,7 +457,7 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 		}
 		if err != nil {
 			l[i], h[i] = math.NaN(), math.NaN()
-		} else if p.spread == nil {
+		} else if p.spread == nil && p.mix == nil {
 			l[i], h[i] = predict.Interval(lik, y, (1-level)/2, p.m[i], math.Sqrt(p.v[i]))
 		}
 		bad.add(i, err)
@@ -493,11 +520,20 @@ func predictiveQuantile(l Likelihood, p, m, v float64) (y float64, err error) {
 			return math.NaN(), err
 		}
 	}
-	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return math.NaN(), fmt.Errorf("%s has no finite quantile at level %v, for latent mean %v "+
-			"and variance %v: %w", typeName(l), p, m, v, ErrNotFinite)
+	if err := finiteQuantile(y, l, p, m, v); err != nil {
+		return math.NaN(), err
 	}
 	return y, nil
+}
+
+// finiteQuantile returns an error unless y, the p-quantile under l for a latent value with the given
+// moments, is finite.
+func finiteQuantile(y float64, l Likelihood, p, m, v float64) error {
+	if math.IsNaN(y) || math.IsInf(y, 0) {
+		return fmt.Errorf("%s has no finite quantile at level %v, for latent mean %v "+
+			"and variance %v: %w", typeName(l), p, m, v, ErrNotFinite)
+	}
+	return nil
 }
 
 // failedRows counts the rows without a result.
@@ -545,7 +581,7 @@ func (p *Prediction) classes(f func(i int, r *classRow)) {
 				fillNaN(r.d2)
 				r.lse = math.NaN()
 			} else {
-				r.lse, _ = expect.SoftmaxExpect(p.m[i*k:(i+1)*k], p.v[i*k:(i+1)*k], r.pi, r.d2)
+				p.softmaxRow(i, r)
 			}
 			f(i, r)
 		}
@@ -592,6 +628,10 @@ func (p *Prediction) ProbSD(dst []float64, y float64) []float64 {
 			q := r.pi[int(y)]
 			dst[i] = math.Sqrt(math.Max(0, q*(1-q)-r.d2[int(y)]))
 		})
+		return dst
+	}
+	if p.mix != nil {
+		p.mix.probSD(dst, y)
 		return dst
 	}
 	if p.spread != nil {
@@ -745,8 +785,11 @@ type spreadRow struct {
 	b     [][]float64
 }
 
-// spreadRow returns row i of p, which must have a paramSpread.
+// spreadRow returns row i of p, with an empty along if p has no paramSpread.
 func (p *Prediction) spreadRow(i int) spreadRow {
+	if p.spread == nil {
+		return spreadRow{lik: p.likOf(i), m: p.m[i], sd: math.Sqrt(p.v[i])}
+	}
 	along := p.spread.rows(i, i+1).along
 	v := p.v[i] - floats.Dot(along, along)
 	return spreadRow{p.likOf(i), p.m[i], math.Sqrt(math.Max(0, v)), along, p.spread.b}
@@ -754,7 +797,23 @@ func (p *Prediction) spreadRow(i int) spreadRow {
 
 // moved returns the likelihood and the latent value at ε and z.
 func (r *spreadRow) moved(eps float64, z []float64) (lik Likelihood, eta float64) {
+	if r.b == nil {
+		return r.lik, r.m + r.sd*eps
+	}
 	return movedParams(r.lik, r.b, z), r.m + r.sd*eps + floats.Dot(r.along, z)
+}
+
+// rowProbs returns the probabilities of the response y in row i at the points of a lattice over (ε,
+// z), in increasing order.
+func (p *Prediction) rowProbs(i int, y float64) []float64 {
+	points := predict.LatticeNormals(p.spread.dims() + 1)
+	probs, r := make([]float64, len(points)), p.spreadRow(i)
+	for j, z := range points {
+		lik, eta := r.moved(z[0], z[1:])
+		probs[j] = math.Exp(lik.LogProb(y, eta))
+	}
+	slices.Sort(probs)
+	return probs
 }
 
 // probs calls use with the probabilities of the response y at the points of a lattice over (ε, z),

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/predict"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mathext"
 )
@@ -26,7 +27,8 @@ func (p *Prediction) Trials(trials []float64) *Prediction {
 	if len(trials) != p.Len() {
 		panic(fmt.Sprintf("pgsvi: %d trials for %d rows", len(trials), p.Len()))
 	}
-	q := &Prediction{lik: p.lik, m: p.m, v: p.v, err: p.err, spread: p.spread}
+	q := &Prediction{lik: p.lik, m: p.m, v: p.v, err: p.err, spread: p.spread,
+		mix: p.mix.each(func(part *Prediction) *Prediction { return part.Trials(trials) })}
 	with := func(n float64) Likelihood { return Binomial{Trials: n} }
 	switch b := p.lik.(type) {
 	case BernoulliLogit, Binomial:
@@ -61,7 +63,7 @@ func (p *Prediction) fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
-	p.each, p.spread = nil, nil
+	p.each, p.spread, p.mix = nil, nil, nil
 	p.m, p.v = latentSlices(n)
 	fillNaN(p.m)
 	fillNaN(p.v)
@@ -75,7 +77,7 @@ func (p *Prediction) Row(i int) *Prediction {
 	k := latentsOf(p.lik)
 	lo, hi := i*k, (i+1)*k
 	q := &Prediction{lik: p.lik, m: p.m[lo:hi:hi], v: p.v[lo:hi:hi], err: p.err,
-		spread: p.spread.rows(i, i+1)}
+		spread: p.spread.rows(i, i+1), mix: p.mix.row(i)}
 	if p.each != nil {
 		q.lik = p.each[i]
 	}
@@ -206,14 +208,14 @@ func (p *Prediction) MeanInterval(lo, hi []float64, level float64) (l, h []float
 func (p *Prediction) Interval(lo, hi []float64, level float64) (l, h []float64, err error) {
 	return p.intervals(lo, hi, level,
 		func(p *Prediction, i int, tail float64) (lo, hi float64, err error) {
-			return responseInterval(p.likOf(i), tail, p.m[i], p.v[i])
+			return p.rowInterval(i, tail)
 		})
 }
 
-// responseInterval returns the quantiles of y at tail and 1 − tail.
-func responseInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err error) {
-	if lo, err = predictiveQuantile(lik, tail, m, v); err == nil {
-		hi, err = predictiveQuantile(lik, 1-tail, m, v)
+// rowInterval returns the quantiles of y in row i at tail and 1 − tail.
+func (p *Prediction) rowInterval(i int, tail float64) (lo, hi float64, err error) {
+	if lo, err = p.rowQuantile(i, tail); err == nil {
+		hi, err = p.rowQuantile(i, 1-tail)
 	}
 	return lo, hi, err
 }
@@ -244,37 +246,45 @@ func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
 	return l, h, bad.err()
 }
 
-// meanInterval returns the quantiles at tail and 1 − tail of E[y|η], η ~ N(m, v). If parameters of
-// the likelihood were learned, it includes their uncertainty to first order.
+// meanAlong returns E[y|η] in row i, as a function of the distance from the mean in standard
+// deviations, and the Response that computes it. If parameters of the likelihood were learned, the
+// function includes their uncertainty to first order.
+func meanAlong(p *Prediction, i int) (at func(u float64) float64, r predict.Response) {
+	lik, m, sd := p.likOf(i), p.m[i], math.Sqrt(p.v[i])
+	r = responseOf(lik)
+	if p.spread == nil {
+		return func(u float64) float64 {
+			mean, _ := r.Moments(m + u*sd)
+			return mean
+		}, r
+	}
+	row := p.spreadRow(i)
+	return row.steepest(func(lik Likelihood, eta float64) float64 {
+		mean, _ := responseOf(lik).Moments(eta)
+		if math.IsNaN(mean) || math.IsInf(mean, 0) { // a StudentT with DF below 1 has no mean
+			mean, _ = r.Moments(eta)
+		}
+		return mean
+	}), r
+}
+
+// meanInterval returns the quantiles at tail and 1 − tail of E[y|η] in row i.
 func meanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error) {
 	lik, m, v := p.likOf(i), p.m[i], p.v[i]
 	if err := checkLatent(m, v); err != nil {
 		return 0, 0, err
 	}
-	r := responseOf(lik)
-	sd := math.Sqrt(v)
-	at := func(u float64) float64 {
-		mean, _ := r.Moments(m + u*sd)
-		return mean
+	if p.mix != nil {
+		return mixedMeanInterval(p, i, tail)
 	}
-	if p.spread != nil {
-		row := p.spreadRow(i)
-		at = row.steepest(func(lik Likelihood, eta float64) float64 {
-			mean, _ := responseOf(lik).Moments(eta)
-			if math.IsNaN(mean) || math.IsInf(mean, 0) { // a StudentT with DF below 1 has no mean
-				mean, _ = r.Moments(eta)
-			}
-			return mean
-		})
-	}
+	at, r := meanAlong(p, i)
 	z := -mathext.NormalQuantile(tail)
 	lo, hi = at(-z), at(z)
 	if err := checkNormalized(lik, r); err != nil {
 		return 0, 0, err
 	}
 	if math.IsNaN(lo-hi) || math.IsInf(lo-hi, 0) {
-		return 0, 0, fmt.Errorf("the mean of %s is not finite between η = %v and %v: %w",
-			typeName(lik), m-z*sd, m+z*sd, ErrNotFinite)
+		return 0, 0, errMeanRange(lik, m, z*math.Sqrt(v))
 	}
 	if !risingMean(lik) && !monotone(at) {
 		return 0, 0, fmt.Errorf("the mean of %s both rises and falls with η near %v; use "+
@@ -282,6 +292,12 @@ func meanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error
 			typeName(lik), m, ErrParam)
 	}
 	return math.Min(lo, hi), math.Max(lo, hi), nil
+}
+
+// errMeanRange returns the error of an E[y|η] that is not finite within reach of m.
+func errMeanRange(lik Likelihood, m, reach float64) error {
+	return fmt.Errorf("the mean of %s is not finite between η = %v and %v: %w", typeName(lik), m-reach,
+		m+reach, ErrNotFinite)
 }
 
 // risingMean reports whether E[y|η] of l is known to increase with η.

@@ -51,6 +51,21 @@ func LatticeQuantile(values []float64, p float64) float64 {
 	return values[below] + (at-float64(below))*(values[below+1]-values[below])
 }
 
+// LatticeLevel returns the level at which x is the quantile of values, as LatticeQuantile defines
+// it: 0 below all values, and 1 above.
+func LatticeLevel(values []float64, x float64) float64 {
+	n := len(values)
+	at, _ := slices.BinarySearch(values, x)
+	switch {
+	case at == 0:
+		return 0
+	case at == n:
+		return 1
+	}
+	part := (x - values[at-1]) / (values[at] - values[at-1])
+	return (float64(at-1) + part + 0.5) / float64(n)
+}
+
 // ClassInterval returns the quantiles at tail and 1 − tail of π_c = e^{s_c}/Σ_j e^{s_j}, the
 // probability of class c, for independent scores s_j ~ N(m_j, v_j), which must be Valid. π_c is
 // below p if s_c < logit p + L, where L is the logarithm of the sum of e^{s_j} over the other

@@ -14,10 +14,18 @@ import (
 // y) ≥ p. It is ±Inf if the quantile exceeds the largest float64, and NaN if r or an integral is
 // NaN.
 func Quantile(r Response, s Support, p, m, v float64) float64 {
-	return search(func(y float64) float64 {
-		cdf := func(eta float64) float64 { return r.CDF(y, eta) }
-		return passage.PredictiveCDF(cdf, y, m, v, tol(r), passage.LeastTail) - p
-	}, s, false, m, v)
+	return CDFQuantile(func(y float64) float64 { return CDF(r, y, m, v) }, s, p, m, v)
+}
+
+// CDF returns P(Y ≤ y) for η ~ N(m, v).
+func CDF(r Response, y, m, v float64) float64 {
+	cdf := func(eta float64) float64 { return r.CDF(y, eta) }
+	return passage.PredictiveCDF(cdf, y, m, v, tol(r), passage.LeastTail)
+}
+
+// CDFQuantile is Quantile for a function cdf that returns P(Y ≤ y).
+func CDFQuantile(cdf func(y float64) float64, s Support, p, m, v float64) float64 {
+	return search(func(y float64) float64 { return cdf(y) - p }, s, false, m, v)
 }
 
 // TailQuantile is like Quantile for a function tail that returns log P(Y ≤ y), or log P(Y > y) if

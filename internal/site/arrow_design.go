@@ -3,33 +3,33 @@ package site
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/cubature"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
-// This file integrates over two or three parameters of the covariances of factors with few levels,
-// for which a grid would need too many fits. The points are a central composite design (Rue, Martino
-// and Chopin, 2009, section 6.5): the mode, and points on an ellipsoid around it.
+// This file integrates over several parameters of the covariances of factors with few levels, for
+// which a grid would need too many fits. The points are a central composite design (package
+// cubature): the mode, and points on an ellipsoid around it.
 //
-// The parameters are θ = (asinh(s_i/c_i), …, atanh ρ), with standard deviations s_i and a
-// correlation ρ. The density of θ is smooth, and regular at s_i = 0, because changing the sign of an
-// s_i only changes signs of correlations.
+// The parameters are θ = (asinh(s_i/c_i), …, atanh ρ_ij, …), with standard deviations s_i and partial
+// correlations ρ_ij of effects i > j given the effects before j (Lewandowski, Kurowicka and Joe,
+// 2009). The density of θ is smooth, and regular at s_i = 0, because changing the sign of an s_i only
+// changes signs of correlations.
 
 // Constants of the design.
 const (
-	designMost   = 3   // parameters, at most
-	designRadius = 1.1 // radius, in units of √p standard deviations
-	designSteps  = 30  // Newton steps to the mode, at most
-	designDiff   = 0.1 // step of differences in θ
-	designRate   = 0.2 // least 1 − ρ of the surrogate
-	designLong   = 1.0 // longest step in each θ
+	designSteps = 30  // Newton steps to the mode, at most
+	designDiff  = 0.1 // step of differences in θ
+	designRate  = 0.2 // least 1 − ρ of the surrogate
+	designLong  = 1.0 // longest step in each θ
 )
 
-// designParam is a parameter: the standard deviation of an effect, or the correlation of the first
-// two effects if effect is −1.
+// designParam is a parameter: the standard deviation of an effect, or its partial correlation with
+// an earlier effect unless other is −1.
 type designParam struct {
-	factor, effect int
-	scale          float64 // c_i
+	factor, effect, other int
+	scale                 float64 // c_i
 }
 
 // designRun computes a central composite design.
@@ -49,11 +49,8 @@ func (s *ArrowAlgebra) designParams() (params []designParam, err error) {
 	}
 	for f := range a.fac {
 		x := &a.fac[f]
-		if !x.rule.Learn || x.rule.Scale == nil || a.levelsWithRows(f) >= mostGridLevels {
+		if !x.rule.Learn || x.rule.Scale == nil || a.levelsWithRows(f) >= MostGridLevels {
 			continue
-		}
-		if x.Q > 2 {
-			return nil, nil
 		}
 		sd := a.sds(f)
 		for i := range x.Q {
@@ -62,13 +59,15 @@ func (s *ArrowAlgebra) designParams() (params []designParam, err error) {
 			if !(c > least) || math.IsInf(c, 0) {
 				c = least
 			}
-			params = append(params, designParam{f, i, c})
+			params = append(params, designParam{f, i, -1, c})
 		}
-		if x.Q == 2 && !x.rule.Independent {
-			params = append(params, designParam{f, -1, 1})
+		for i := 1; i < x.Q && !x.rule.Independent; i++ { // rows of L in turn
+			for j := range i {
+				params = append(params, designParam{f, i, j, 1})
+			}
 		}
 	}
-	if len(params) > designMost {
+	if len(params) > cubature.Most {
 		return nil, nil
 	}
 	return params, nil
@@ -87,37 +86,49 @@ func (a *arrow) sds(f int) []float64 {
 
 // present returns the present θ.
 func (d *designRun) present() []float64 {
+	const edge = 0.95 // largest correlation
 	a, theta := d.from.mover, make([]float64, len(d.params))
+	var rest float64 // standard deviation of the effect given the effects before other
 	for i, p := range d.params {
-		sd := a.sds(p.factor)
-		if p.effect >= 0 {
-			theta[i] = math.Asinh(sd[p.effect] / p.scale)
-		} else if r := a.cur.by.L[p.factor][2] / sd[1]; sd[1] > 0 {
-			theta[i] = math.Atanh(max(-0.95, min(0.95, r)))
+		sd := a.sds(p.factor)[p.effect]
+		if p.other < 0 {
+			theta[i] = math.Asinh(sd / p.scale)
+			continue
+		}
+		if p.other == 0 {
+			rest = sd
+		}
+		if rest > 0 {
+			r := a.cur.by.L[p.factor][p.effect*a.fac[p.factor].Q+p.other] / rest
+			theta[i] = math.Atanh(max(-edge, min(edge, r)))
+			rest *= math.Sqrt(max(0, 1-r*r))
 		}
 	}
 	return theta
 }
 
-// at returns the L at θ, and the log of the derivative of the parameters by θ.
+// at returns the L at θ, and the log of the derivative of the parameters by θ. The derivative of the
+// correlations by the partial correlations ρ_ij is the product of L_jj/s_j and of the L_ii/s_i before
+// ρ_ij.
 func (d *designRun) at(theta []float64) (l [][]float64, jac float64) {
 	const least = 1e-9
 	l = d.from.L()
+	sd := make([]float64, len(d.params)) // standard deviations of the current factor
 	for i, p := range d.params {
-		x := l[p.factor]
-		if p.effect < 0 { // follows the standard deviations
+		x, q, k := l[p.factor], d.from.mover.fac[p.factor].Q, p.effect
+		if j := p.other; j >= 0 { // follows the standard deviations
 			r := math.Tanh(theta[i])
-			jac += math.Log1p(-r * r)
-			x[2], x[3] = r*x[3], x[3]*math.Sqrt(1-r*r)
+			jac += math.Log1p(-r*r) + math.Log(x[j*q+j]/sd[j]) + math.Log(x[k*q+k]/sd[k])
+			x[k*q+j] = r * x[k*q+k]
+			x[k*q+k] *= math.Sqrt(1 - r*r)
 			continue
 		}
-		q := d.from.mover.fac[p.factor].Q
 		s := p.scale * math.Sinh(theta[i])
 		if math.Abs(s) < least*p.scale {
 			s = least * p.scale
 		}
-		clear(x[p.effect*q : (p.effect+1)*q])
-		x[p.effect*q+p.effect] = s
+		clear(x[k*q : (k+1)*q])
+		x[k*q+k], sd[k] = s, s
 		jac += math.Log(math.Cosh(theta[i]))
 	}
 	return l, jac
@@ -200,28 +211,6 @@ func (d *designRun) mode(theta []float64) (axes *mat.Dense, ok bool) {
 	return nil, false
 }
 
-// composite returns the points of the design in units of standard deviations: 0, two on each axis, and
-// the corners of a cube.
-func composite(p int) (z [][]float64) {
-	r := designRadius * math.Sqrt(float64(p))
-	z = append(z, make([]float64, p))
-	for i := range p {
-		for _, sign := range []float64{-1, 1} {
-			x := make([]float64, p)
-			x[i] = sign * r
-			z = append(z, x)
-		}
-	}
-	for k := range 1 << p {
-		x := make([]float64, p)
-		for i := range x {
-			x[i] = designRadius * float64(2*(k>>i&1)-1)
-		}
-		z = append(z, x)
-	}
-	return z
-}
-
 // integrateDesign is Integrate for several parameters.
 func (s *ArrowAlgebra) integrateDesign() (*SigmaGrid, error) {
 	params, err := s.designParams()
@@ -239,8 +228,9 @@ func (s *ArrowAlgebra) integrateDesign() (*SigmaGrid, error) {
 	stretch := d.stretches(theta, axes)
 	var logs []float64
 	var fits []*gridFit
-	for k, z := range composite(len(theta)) {
-		x, volume := place(theta, z, axes, stretch)
+	points := cubature.Composite(len(theta))
+	for k, z := range points {
+		x, volume := cubature.Place(theta, z, axes, stretch)
 		l, jac := d.at(x)
 		f, err := d.fit(l, jac, near)
 		if err != nil {
@@ -250,40 +240,18 @@ func (s *ArrowAlgebra) integrateDesign() (*SigmaGrid, error) {
 			near = &gridFit{gamma: f.gamma, a: f.a, m: f.m}
 		}
 		f.forget()
-		logs = append(logs, f.log+designWeight(k, len(theta))+floats.Dot(z, z)/2+volume)
+		logs = append(logs, f.log+cubature.LogWeight(k, len(points))+floats.Dot(z, z)/2+volume)
 		fits = append(fits, f)
 	}
-	return designGrid(fits, logs), s.Workers.Halt.Err()
-}
-
-// place returns the θ of the point z, and the log of the volume of its part of the space relative to
-// a Gaussian: the product of the stretches in its directions, or of their means on the other axes.
-func place(theta, z []float64, axes *mat.Dense, stretch [][2]float64) (x []float64, volume float64) {
-	x = append(x, theta...)
-	for j, v := range z {
-		side := (stretch[j][0] + stretch[j][1]) / 2
-		switch {
-		case v < 0:
-			side = stretch[j][0]
-		case v > 0:
-			side = stretch[j][1]
+	r := designGrid(fits, logs)
+	if r != nil {
+		size, _ := mat.LogDet(axes)
+		for _, p := range params {
+			size += math.Log(p.scale)
 		}
-		volume += math.Log(side)
-		for i := range x {
-			x[i] += side * v * axes.At(i, j)
-		}
+		r.LogMass += size
 	}
-	return x, volume
-}
-
-// designWeight returns the log weight of point k for a Gaussian: the weights of the density that
-// give the design mean 1 and the right second moments.
-func designWeight(k, p int) float64 {
-	const f2 = designRadius * designRadius
-	if k == 0 {
-		return math.Log(1 - 1/f2)
-	}
-	return -math.Log(f2 * float64(2*p+1<<p))
+	return r, s.Workers.Halt.Err()
 }
 
 // stretches returns, for both directions of each axis, by which factor the surrogate is wider than a
@@ -332,5 +300,6 @@ func designGrid(fits []*gridFit, logs []float64) *SigmaGrid {
 	for i := range r.Points {
 		r.Points[i].Prob /= total
 	}
+	r.LogMass = best + math.Log(total)
 	return r
 }

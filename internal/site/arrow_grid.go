@@ -33,6 +33,9 @@ type SigmaGrid struct {
 	// Block is the place of the factor among the blocks of the prior if its standard deviation is the
 	// only parameter, and −1 otherwise. The other fields need it.
 	Block int
+	// LogMass is the logarithm of the integral of exp(ELBO) p(Σ) over the parameters, up to a
+	// constant.
+	LogMass float64
 
 	scale, step float64   // τ = scale · sinh x, and the distance of the x
 	first       int       // the x are first·step, (first + 1)·step, …
@@ -41,10 +44,11 @@ type SigmaGrid struct {
 
 // Constants of the grid.
 const (
-	// Factors with this number of levels or more keep the best τ.
-	mostGridLevels = 50
-	// Borders with more columns would make every point of the grid too expensive.
-	mostGridBorder = 300
+	// MostGridLevels is the number of levels from which a factor keeps the best τ.
+	MostGridLevels = 50
+	// MostGridBorder is the largest border, because more columns would make every point of the grid
+	// too expensive.
+	MostGridBorder = 300
 	gridDrop       = 8    // fall of the log density, in nats, that ends the grid
 	gridStep       = 0.8  // first step, in standard deviations of x
 	gridLeast      = 6    // the step is halved if fewer points cover the density
@@ -75,14 +79,14 @@ type gridRun struct {
 }
 
 // Integrate returns the posterior over the covariances of the factors that have a prior and few
-// levels with rows. It uses a grid for one parameter and a design for two or three (arrow_design.go).
+// levels with rows. It uses a grid for one parameter and a design for two to ten (arrow_design.go).
 // With none or more, and with a wide border, it returns nil. The other factors keep their
 // covariances.
 func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 	a := s.mover
 	f, several := a.gridFactor()
 	switch {
-	case !a.moved || len(a.shape.Border) > mostGridBorder:
+	case !a.moved || len(a.shape.Border) > MostGridBorder:
 		return nil, nil
 	case several:
 		return s.integrateDesign()
@@ -144,7 +148,7 @@ func (a *arrow) gridFactor() (found int, several bool) {
 			continue
 		}
 		switch {
-		case a.levelsWithRows(f) >= mostGridLevels:
+		case a.levelsWithRows(f) >= MostGridLevels:
 		case x.Q > 1 || found >= 0:
 			return -1, true
 		default:
@@ -303,6 +307,7 @@ func (g *gridRun) grid() *SigmaGrid {
 	for i := range r.Points {
 		r.Points[i].Prob /= total
 	}
+	r.LogMass = g.best + math.Log(total*g.step*g.scale)
 	return r
 }
 

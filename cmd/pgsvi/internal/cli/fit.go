@@ -14,9 +14,10 @@ import (
 
 // Learning holds the flags that control how hyperparameters are learned.
 type Learning struct {
-	learn, noPrior *bool
-	tol            *float64
-	Goal           *float64 // gap in nats at which a fit ends; 0 means the default
+	learn, noPrior, integrate *bool
+
+	tol  *float64
+	Goal *float64 // gap in nats at which a fit ends; 0 means the default
 }
 
 // LearningFlags defines the flags of Learning.
@@ -24,6 +25,7 @@ func LearningFlags(f *flag.FlagSet) (l Learning) {
 	l.learn = f.Bool("learn", true, "learn the hyperparameters")
 	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors on "+
 		"hyperparameters")
+	l.integrate = f.Bool("integrate", false, "integrate over the hyperparameters; slow, for few rows")
 	l.tol = f.Float64("tol", 0, "stop learning when the gap in `nats` is below this (default 1e-4)")
 	l.Goal = f.Float64("goal", 0, "stop a fit when the gap in `nats` is below this "+
 		"(default 1e-4 or less)")
@@ -33,9 +35,15 @@ func LearningFlags(f *flag.FlagSet) (l Learning) {
 // Learns reports whether any hyperparameters are learned.
 func (l Learning) Learns() bool { return *l.learn }
 
-// Check returns an error that wraps ErrUsage if -tol or -goal is negative or not finite.
+// Check returns an error that wraps ErrUsage if -tol or -goal is negative or not finite, or if
+// -integrate is set without -learn.
 func (l Learning) Check() error {
-	return errors.Join(AtLeast0("tol", *l.tol), AtLeast0("goal", *l.Goal))
+	var err error
+	if *l.integrate && !l.Learns() {
+		err = fmt.Errorf("-integrate needs hyperparameters that are learned; remove -learn=false: %w",
+			ErrUsage)
+	}
+	return errors.Join(err, AtLeast0("tol", *l.tol), AtLeast0("goal", *l.Goal))
 }
 
 // Options returns the options for Learn, or nil without -learn. A search ends when the predicted
@@ -45,7 +53,7 @@ func (l Learning) Options() *pgsvi.LearnOptions {
 	if !l.Learns() {
 		return nil
 	}
-	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
+	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10, Integrate: *l.integrate}
 }
 
 // MostPSIS is the largest number of weights for which the command draws from the approximation to

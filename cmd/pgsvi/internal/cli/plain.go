@@ -33,7 +33,8 @@ var translations = func() (all []translation) {
 	for option, flag := range map[string]string{
 		"GLMOptions.InterceptSD": "intercept-sd", "GLMOptions.PriorSD": "prior-sd",
 		"Solver.Goal": "goal", "LearnOptions.Tol": "tol", "LearnOptions.NoPrior": "no-prior",
-		"Format.Separator": "format separator", "Format.Decimal": "format decimal",
+		"LearnOptions.Integrate": "integrate",
+		"Format.Separator":       "format separator", "Format.Decimal": "format decimal",
 		"Format.Header": "format header", "Format.Encoding": "format encoding",
 		"Format.NoQuotes": "format no-quotes"} {
 		add(`\b`+regexp.QuoteMeta(option)+`\b`, "-"+flag)
