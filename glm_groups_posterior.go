@@ -52,6 +52,7 @@ type GroupEffect struct {
 }
 
 // GroupCorr is the correlation of two effects between levels, with a 95% interval; see GroupEffect.
+// If a standard deviation is 0, Value is 0, and the interval is from −1 to 1 unless it is fixed.
 // It is NaN if one of their standard deviations is 0.
 type GroupCorr struct {
 	A, B          string
@@ -112,8 +113,10 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 			s.Effects = append(s.Effects, GroupEffect{names[j], own, lo, hi, edf[j]})
 			for k := range j {
 				c := GroupCorr{A: names[j], B: names[k]}
-				c.Value = cov[j*q+k] / (own * math.Sqrt(cov[k*q+k]))
-				c.Lo, c.Hi = r.corrInterval(c.Value, j, k)
+				if s := own * math.Sqrt(cov[k*q+k]); s > 0 {
+					c.Value = cov[j*q+k] / s
+				}
+				c.Lo, c.Hi = r.corrInterval(c.Value, own == 0 || cov[k*q+k] == 0, j, k)
 				s.Corr = append(s.Corr, c)
 			}
 		}
@@ -148,20 +151,23 @@ func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 	case r.spread.Hi > 0:
 		return r.spread.Lo, r.spread.Hi
 	}
-	s := r.spread.LogSD[j]
-	if s > 1 {
-		return max(0, sd-normal95*sd*s), sd + normal95*sd*s
+	s := r.spread.SD[j]
+	if !(s <= sd) { // in particular if sd is 0
+		return max(0, sd-normal95*s), sd + normal95*s
 	}
-	return sd * math.Exp(-normal95*s), sd * math.Exp(normal95*s)
+	return sd * math.Exp(-normal95*s/sd), sd * math.Exp(normal95*s/sd)
 }
 
-// corrInterval returns the 95% interval of the correlation c of effects j and k.
-func (r *groupInfo) corrInterval(c float64, j, k int) (lo, hi float64) {
+// corrInterval returns the 95% interval of the correlation c of effects j and k, of which one may be
+// 0.
+func (r *groupInfo) corrInterval(c float64, zero bool, j, k int) (lo, hi float64) {
 	switch {
 	case r.Fixed || r.Independent:
 		return c, c
-	case r.spread == nil || math.IsNaN(c):
+	case r.spread == nil:
 		return math.NaN(), math.NaN()
+	case zero:
+		return -1, 1
 	}
 	s, at := r.spread.Atanh[j*r.effects()+k], math.Atanh(max(-1, min(1, c)))
 	if math.IsInf(at, 0) || math.IsInf(s, 0) || math.IsNaN(s) {
@@ -240,9 +246,9 @@ type savedGroups struct {
 	Effects     save.List[string]  `json:"effects"`
 	Fixed       save.List[int]     `json:"fixed"` // 0 or 1, like the next two
 	Independent save.List[int]     `json:"independent"`
-	Learned     save.List[int]     `json:"learned"` // whether LogSD and Atanh are known
+	Learned     save.List[int]     `json:"learned"` // whether SD and Atanh are known
 	Moments     save.List[float64] `json:"moments"`
-	LogSD       save.List[float64] `json:"logSD"` // zeros if unknown
+	SD          save.List[float64] `json:"sd"` // zeros if unknown
 	Atanh       save.List[float64] `json:"atanh"`
 }
 
@@ -271,9 +277,9 @@ func (p *GLMPosterior) saveGroups() *savedGroups {
 		s.Moments = append(s.Moments, r.moment...)
 		spread := r.spread
 		if spread == nil {
-			spread = &site.FactorSpread{LogSD: make([]float64, q), Atanh: make([]float64, q*q)}
+			spread = &site.FactorSpread{SD: make([]float64, q), Atanh: make([]float64, q*q)}
 		}
-		s.LogSD, s.Atanh = append(s.LogSD, spread.LogSD...), append(s.Atanh, spread.Atanh...)
+		s.SD, s.Atanh = append(s.SD, spread.SD...), append(s.Atanh, spread.Atanh...)
 	}
 	return s
 }
@@ -290,7 +296,7 @@ func (p *GLMPosterior) loadGroups(s *savedGroups) error {
 	}
 	for _, n := range []struct{ got, want int }{{len(s.Names), len(blocks)},
 		{len(s.Effects), effects}, {len(s.Fixed), len(blocks)}, {len(s.Independent), len(blocks)},
-		{len(s.Learned), len(blocks)}, {len(s.Moments), squares}, {len(s.LogSD), effects},
+		{len(s.Learned), len(blocks)}, {len(s.Moments), squares}, {len(s.SD), effects},
 		{len(s.Atanh), squares}} {
 		if n.got != n.want {
 			return fmt.Errorf("a list of the groups has %d elements instead of %d: %w", n.got, n.want,
@@ -304,7 +310,7 @@ func (p *GLMPosterior) loadGroups(s *savedGroups) error {
 			Effects: s.Effects[effects:e], Fixed: s.Fixed[i] != 0,
 			Independent: s.Independent[i] != 0}, moment: s.Moments[squares:m]}
 		if s.Learned[i] != 0 {
-			r.spread = &site.FactorSpread{LogSD: s.LogSD[effects:e], Atanh: s.Atanh[squares:m]}
+			r.spread = &site.FactorSpread{SD: s.SD[effects:e], Atanh: s.Atanh[squares:m]}
 		}
 		effects, squares = e, m
 		p.groups = append(p.groups, r)

@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -23,6 +24,9 @@ type weightMixture struct {
 	priors []*gauss.Prior
 	// logMass is the logarithm of the integral over the covariances of groups.
 	logMass float64
+
+	once  sync.Once
+	parts []latents // components of the posterior, once a prediction needs them
 }
 
 // setMeans sets the means of the components. The mean of the mixture is mean.
@@ -54,10 +58,13 @@ func (p *GLMPosterior) components() (prob []float64, parts []latents) {
 	if p.mixture == nil {
 		return nil, nil
 	}
-	for k := range p.mixture.means {
-		parts = append(parts, p.component(k))
-	}
-	return p.mixture.Mixture.Prob, parts
+	m := p.mixture
+	m.once.Do(func() {
+		for k := range m.means {
+			m.parts = append(m.parts, p.component(k))
+		}
+	})
+	return m.Mixture.Prob, m.parts
 }
 
 // component returns component k of the mixture of p, for predictions.
@@ -115,9 +122,9 @@ func checkProbs(prob []float64) error {
 // savedMixed is the JSON form of a weightMixture whose components have priors and likelihoods of
 // their own.
 type savedMixed struct {
-	Prob  save.List[float64] `json:"probabilities"`
-	Mean  save.List[float64] `json:"mean"` // the mean of q
-	Parts []savedPart        `json:"parts"`
+	Prob  save.List[float64]   `json:"probabilities"`
+	Mean  save.List[float64]   `json:"mean"` // the mean of q
+	Parts save.List[savedPart] `json:"parts"`
 }
 
 // savedPart is a component of a savedMixed.

@@ -321,7 +321,7 @@ func TestGLMRowsGroupsResults(t *testing.T) {
 		return text
 	}
 	if a, b := weights(p), weights(want); a != b ||
-		!strings.Contains(p.Summary().String(), "group1 (70)") {
+		!strings.Contains(p.Summary().String(), "group1 (69)") {
 		t.Errorf("summary\n%s, in memory\n%s", a, b)
 	}
 	var b bytes.Buffer

@@ -594,8 +594,8 @@ type savedGP struct {
 	V          save.List[float64] `json:"v"`
 	Spread     *savedSpread       `json:"learned,omitempty"`
 	// Prob and Parts hold a mixture over hyperparameters. Parts have no inputs of their own.
-	Prob  save.List[float64] `json:"probabilities,omitempty"`
-	Parts []*savedGP         `json:"parts,omitempty"`
+	Prob  save.List[float64]  `json:"probabilities,omitempty"`
+	Parts save.List[*savedGP] `json:"parts,omitempty"`
 }
 
 // Save writes p to w. Load restores a posterior with exactly the same predictions. The file

@@ -354,8 +354,8 @@ type savedSparseGP struct {
 	// low-order digits of Precision, if it has twice the digits
 	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
 	// Prob and Parts hold a mixture over hyperparameters.
-	Prob  save.List[float64] `json:"probabilities,omitempty"`
-	Parts []*savedSparseGP   `json:"parts,omitempty"`
+	Prob  save.List[float64]        `json:"probabilities,omitempty"`
+	Parts save.List[*savedSparseGP] `json:"parts,omitempty"`
 }
 
 // Save writes p to w. Load restores a posterior with exactly the same predictions. The file

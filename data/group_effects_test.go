@@ -117,7 +117,7 @@ func TestGroupEffectsPredict(t *testing.T) {
 				}
 				want += u
 				sd := e.SD.At(levels-1, j)
-				if !(sd > 0 && sd < 2*effect.Hi) && !(sd == 0 && effect.SD == 0) {
+				if most := max(2*effect.SD, effect.Hi); !(sd > 0 && sd < most) && !(sd == 0 && effect.SD == 0) {
 					t.Errorf("%s: %s has posterior sd %v, and sd %v between levels", f, effect.Name, sd,
 						effect.SD)
 				}

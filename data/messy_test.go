@@ -169,18 +169,24 @@ func TestMeanWithDeviation(t *testing.T) {
 }
 
 // TestPredictAllocates checks that predicting a row allocates little: the answer, the prediction
-// and its latent value.
+// and its latent value. A posterior that is integrated over the standard deviations of groups has
+// some predictions more.
 func TestPredictAllocates(t *testing.T) {
-	m := mustModel(t, tableOf(t, orders(100, 4)), "bought ~ plan + age + s(hour) + (1 | shop)", yes)
-	_, p := mustFit(t, m, nil)
-	row := map[string]any{"plan": "gold", "age": 44.0, "hour": 12.0, "shop": "s1"}
-	n := testing.AllocsPerRun(100, func() {
-		if _, err := p.Predict(row); err != nil {
-			t.Fatal(err)
+	for formula, most := range map[string]float64{
+		"bought ~ plan + age + s(hour)":              12, // the race detector has pools forget
+		"bought ~ plan + age + s(hour) + (1 | shop)": 70,
+	} {
+		m := mustModel(t, tableOf(t, orders(100, 4)), formula, yes)
+		_, p := mustFit(t, m, nil)
+		row := map[string]any{"plan": "gold", "age": 44.0, "hour": 12.0, "shop": "s1"}
+		n := testing.AllocsPerRun(100, func() {
+			if _, err := p.Predict(row); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if n > most {
+			t.Errorf("%s: %v allocations a row, want at most %v", formula, n, most)
 		}
-	})
-	if n > 12 { // the race detector has pools forget
-		t.Errorf("%v allocations a row, want 3", n)
 	}
 }
 

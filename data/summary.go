@@ -492,6 +492,9 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 			sum, diff := sd(row, c.SD, before, all[k].SD), sd(row, c.SD, before, -all[k].SD)
 			r := max(-1, min((sum*sum-diff*diff)/4, 1))
 			lo, hi := corrIntervalIn(row, before, own, r)
+			if c.SD == 0 || all[k].SD == 0 { // as in GLMPosterior.Groups
+				r, lo, hi = 0, -1, 1
+			}
 			c.Corr, c.CorrLo, c.CorrHi = append(c.Corr, r), append(c.CorrLo, lo), append(c.CorrHi, hi)
 		}
 		all = append(all, c)
@@ -524,6 +527,13 @@ func intervalIn(a []float64, group *pgsvi.GroupSummary, sd float64) (lo, hi floa
 	some := func(v float64) bool { return v != 0 }
 	if j := slices.IndexFunc(a, some); j >= 0 && !slices.ContainsFunc(a[j+1:], some) {
 		return math.Abs(a[j]) * group.Effects[j].Lo, math.Abs(a[j]) * group.Effects[j].Hi
+	}
+	if sd == 0 {
+		square := 0.0
+		for j, e := range group.Effects {
+			square += a[j] * a[j] * e.Hi * e.Hi
+		}
+		return 0, math.Sqrt(square)
 	}
 	spread := spreadIn(a, group)
 	if spread > 1 { // as in GLMPosterior.Groups

@@ -315,10 +315,10 @@ func (p *BlockPrior) EffectSpread(theta []float64, factor [][]float64) (map[int]
 	for k := range p.effects {
 		e := &p.effects[k]
 		q := e.Block.Q
-		f := &site.FactorSpread{LogSD: make([]float64, q), Atanh: make([]float64, q*q)}
+		f := &site.FactorSpread{SD: make([]float64, q), Atanh: make([]float64, q*q)}
 		for j := range q {
 			if c := at[e.Param+j]; c >= 0 {
-				f.LogSD[j] = floats.Norm(factor[c], 2)
+				f.SD[j] = params[e.Param+j] * floats.Norm(factor[c], 2)
 			}
 		}
 		for j := q * q * design.B2i(e.Independent); j < q*q; j++ {

@@ -24,7 +24,12 @@ func (l *List[T]) UnmarshalJSON(b []byte) error {
 	if depth > mostNesting {
 		return fault("lists nested deeper than %d", mostNesting)
 	}
-	if size := int(reflect.TypeFor[T]().Size()); commas*size > mostGrowth*len(b) {
+	t := reflect.TypeFor[T]()
+	size := int(t.Size())
+	if t.Kind() == reflect.Pointer {
+		size += int(t.Elem().Size())
+	}
+	if commas*size > mostGrowth*len(b) {
 		return fault("a list of %d elements in %d bytes", commas+1, len(b))
 	}
 	*l = make([]T, 0, commas+1)

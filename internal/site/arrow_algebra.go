@@ -207,10 +207,10 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 // sums returns a state with the sums of the present sites and the present L.
 func (s *ArrowAlgebra) sums() *arrowState { return s.mover.sumsOf(&s.Cur) }
 
-// FactorSpread is the uncertainty of a learned covariance: standard deviations of log s_i and of
+// FactorSpread is the uncertainty of a learned covariance: standard deviations of s_i and of
 // atanh ρ_ij, by the curvature of the ELBO plus log p(L). Elements of fixed parameters are 0.
 type FactorSpread struct {
-	LogSD []float64
+	SD    []float64
 	Atanh []float64 // Q×Q, lower triangle, row by row
 	// Lo and Hi are a 95% interval of the only standard deviation, from a SigmaGrid. Both are 0
 	// without a grid.
@@ -241,7 +241,7 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 func (a *arrow) noSpread() []FactorSpread {
 	all := make([]FactorSpread, len(a.fac))
 	for _, f := range a.fac {
-		all[f.number] = FactorSpread{LogSD: make([]float64, f.Q), Atanh: make([]float64, f.Q*f.Q)}
+		all[f.number] = FactorSpread{SD: make([]float64, f.Q), Atanh: make([]float64, f.Q*f.Q)}
 	}
 	return all
 }
@@ -268,8 +268,58 @@ func (a *arrow) uncertainty(t *arrowState, rate func() float64) ([]FactorSpread,
 	if err := a.crew.Halt.Err(); err != nil || math.IsInf(z, -1) {
 		return all, err
 	}
-	a.spreads(all, t.by.L, inverseOf(b, rate()), ones)
+	slow := rate()
+	a.spreads(all, t.by.L, inverseOf(b, slow), ones)
+	for k, f := range a.fac {
+		for j, sd := range a.sds(k, t.by.L[k]) {
+			if sd == 0 && f.rule.Learn {
+				all[f.number].SD[j] = a.zeroSpread(t, z, k, j, slow)
+			}
+		}
+	}
 	return all, a.crew.Halt.Err()
+}
+
+// The range of nats below the maximum in which zeroSpread measures, and the factor and number of
+// its steps.
+const (
+	spreadLeast, spreadMost = 0.3, 3
+	spreadFactor            = 3
+	spreadSteps             = 12
+)
+
+// zeroSpread returns the standard deviation of s about 0, where it has no slope, for effect j of
+// factor k. The density of s is taken for half-normal: it is measured at one s, at which log Z +
+// log p(L) is lower by a moderate amount than z, its value at 0. The curvature is multiplied by rate.
+func (a *arrow) zeroSpread(t *arrowState, z float64, k, j int, rate float64) (sd float64) {
+	at := j * (a.fac[k].Q + 1)
+	x := &t.by.L[k][at]
+	h := a.sigma.start[k][at]
+	low, high := 0.0, math.Inf(1)
+	for range spreadSteps {
+		*x = h
+		drop := rate * (z - a.logZ(t, nil))
+		if !(drop <= spreadMost) { // or there is no q
+			high = h
+		} else if sd = h / math.Sqrt(2*max(drop, spreadLeast/spreadFactor)); drop >= spreadLeast {
+			break
+		} else {
+			low = h
+		}
+		switch {
+		case low == 0:
+			h = high / spreadFactor
+		case math.IsInf(high, 1):
+			h = low * spreadFactor
+		default:
+			h = math.Sqrt(low * high)
+		}
+	}
+	if sd == 0 {
+		sd = h
+	}
+	*x = 0
+	return sd
 }
 
 // inverseOf returns the inverse of the matrix b times rate. It leaves out directions without
@@ -296,7 +346,7 @@ func inverseOf(b *mat.SymDense, rate float64) *mat.SymDense {
 func (a *arrow) spreads(all []FactorSpread, l [][]float64, cov *mat.SymDense, unit []float64) {
 	const h = 1e-6
 	n := len(unit)
-	values := func(l [][]float64) (v []float64) { // log s and atanh ρ of all factors
+	values := func(l [][]float64) (v []float64) { // s and atanh ρ of all factors
 		for k := range a.fac {
 			b := a.fac[k].Block
 			b.L = l[k]
@@ -306,7 +356,7 @@ func (a *arrow) spreads(all []FactorSpread, l [][]float64, cov *mat.SymDense, un
 					r := s[i*q+j] / math.Sqrt(s[i*q+i]*s[j*q+j])
 					v = append(v, math.Atanh(max(-mostCorr, min(mostCorr, r))))
 				}
-				v = append(v, 0.5*math.Log(s[i*q+i]))
+				v = append(v, math.Sqrt(s[i*q+i]))
 			}
 		}
 		return v
@@ -337,7 +387,7 @@ func (a *arrow) spreads(all []FactorSpread, l [][]float64, cov *mat.SymDense, un
 			for k := range j {
 				x.Atanh[j*f.Q+k] = sd()
 			}
-			x.LogSD[j] = sd()
+			x.SD[j] = sd()
 		}
 	}
 }

@@ -52,9 +52,8 @@ func (s *ArrowAlgebra) designParams() (params []designParam, err error) {
 		if !x.rule.Learn || x.rule.Scale == nil || a.levelsWithRows(f) >= MostGridLevels {
 			continue
 		}
-		sd := a.sds(f)
 		for i := range x.Q {
-			c := sd[i] * spread[x.number].LogSD[i]
+			c := spread[x.number].SD[i]
 			least := 0.1 * a.sigma.start[f][i*x.Q+i]
 			if !(c > least) || math.IsInf(c, 0) {
 				c = least
@@ -74,9 +73,9 @@ func (s *ArrowAlgebra) designParams() (params []designParam, err error) {
 }
 
 // sds returns the standard deviations of the effects of factor f.
-func (a *arrow) sds(f int) []float64 {
+func (a *arrow) sds(f int, l []float64) []float64 {
 	b := a.fac[f].Block
-	b.L = a.cur.by.L[f]
+	b.L = l
 	cov, sd := b.Covariance(), make([]float64, b.Q)
 	for i := range sd {
 		sd[i] = math.Sqrt(cov[i*b.Q+i])
@@ -90,7 +89,7 @@ func (d *designRun) present() []float64 {
 	a, theta := d.from.mover, make([]float64, len(d.params))
 	var rest float64 // standard deviation of the effect given the effects before other
 	for i, p := range d.params {
-		sd := a.sds(p.factor)[p.effect]
+		sd := a.sds(p.factor, a.cur.by.L[p.factor])[p.effect]
 		if p.other < 0 {
 			theta[i] = math.Asinh(sd / p.scale)
 			continue
