@@ -7,7 +7,9 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/cubature"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
@@ -826,4 +828,84 @@ func (p *GLMPosterior) wide() gauss.Cov {
 		return p.mixture.Mixture
 	}
 	return p.cov
+}
+
+// weightMixture is the posterior of the weights over several hyperparameters.
+type weightMixture struct {
+	Mixture *gauss.Mixture
+	mean    []float64   // mean of q, at the best hyperparameters
+	means   [][]float64 // means of the components
+	// liks and priors belong to the components. They are nil if only covariances of groups differ.
+	liks   []Likelihood
+	priors []*gauss.Prior
+	// logMass is the logarithm of the integral over the covariances of groups.
+	logMass float64
+
+	once  sync.Once
+	parts []latents // components of the posterior, once a prediction needs them
+}
+
+// checkClassGroups returns an error if the groups, which have names, do not suit a Softmax.
+func (o *GLMOptions) checkClassGroups(cols, classes int) error {
+	if classes < 2 || len(o.Groups) == 0 {
+		return nil
+	}
+	if len(o.Blocks) > cols {
+		return fmt.Errorf("pgsvi: GLMOptions.Groups does not support Blocks for each class of a "+
+			"Softmax; give Blocks one element per column: %w", ErrParam)
+	}
+	if o.Prior != nil && o.Prior.Dim() > cols+1 {
+		return fmt.Errorf("pgsvi: GLMOptions.Groups does not support a Prior for each class of a "+
+			"Softmax; give Prior one dimension per weight of a class: %w", ErrParam)
+	}
+	for i := range o.Groups {
+		r := &o.Groups[i]
+		q := r.effects()
+		if j := slices.Index(r.SD, 0); r.Fixed && j >= 0 {
+			return fmt.Errorf("pgsvi: group %s has SD[%d] = 0, but a fixed standard deviation of a "+
+				"Softmax must be positive; remove the effect: %w", r.Name, j, ErrParam)
+		}
+		l := make([]float64, q*q)
+		effectFactor(l, r.Corr, slices.Repeat([]float64{1}, q))
+		for j := range q {
+			if !(l[j*q+j] > leastPartial) {
+				return fmt.Errorf("pgsvi: group %s has a singular Corr, which Softmax does not "+
+					"support; use correlations below 1, or remove an effect: %w", r.Name, ErrParam)
+			}
+		}
+	}
+	return nil
+}
+
+// keptCovariances returns a warning if the Σ of some groups with few levels and a prior keep their
+// best values, because there are too many parameters or columns.
+func (g *GLM) keptCovariances() []string {
+	params, border, largest := 0, g.dim(), 0
+	for i := range g.opt.Groups {
+		r := &g.opt.Groups[i]
+		q := r.effects()
+		largest = max(largest, r.Levels*q)
+		if r.Fixed || r.NoPrior || r.Levels >= site.MostGridLevels {
+			continue
+		}
+		if params += q; !r.Independent {
+			params += q * (q - 1) / 2
+		}
+	}
+	border -= largest
+	text := ""
+	switch {
+	case params == 0:
+	case params > cubature.Most:
+		text = fmt.Sprintf("there are %d of them, and at most %d are integrated; use independent "+
+			"effects or fewer of them", params, cubature.Most)
+	case border > site.MostGridBorder:
+		text = fmt.Sprintf("there are %d columns outside the largest group, and an integral allows "+
+			"%d", border, site.MostGridBorder)
+	}
+	if text == "" {
+		return nil
+	}
+	return []string{"intervals ignore the uncertainty of the standard deviations and correlations of " +
+		"groups: " + text}
 }

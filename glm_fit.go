@@ -656,3 +656,18 @@ func (l *glmLearner) under(theta []float64) (*GLM, error) {
 	g.fixClassGroups()
 	return g, nil
 }
+
+// setClassSpread gives post the uncertainty of the covariances that the search st has learned.
+func (l *glmLearner) setClassSpread(post *GLMPosterior, st *learnStepper) {
+	if !l.glm.learnsClassGroups() {
+		return
+	}
+	spread, err := l.scale.EffectSpread(st.run.Best.Theta, st.run.Factor())
+	if err != nil {
+		return
+	}
+	post.groups = slices.Clone(post.groups)
+	for i := range post.groups {
+		post.groups[i].spread = spread[post.groups[i].First]
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/cubature"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
@@ -554,35 +553,13 @@ func groupMemory(groups []Group, limit int64, rows float64, n, d int) error {
 			border), "use fewer columns, or raise GLMOptions.MaxMemory")
 }
 
-// keptCovariances returns a warning if the Σ of some groups with few levels and a prior keep their
-// best values, because there are too many parameters or columns.
-func (g *GLM) keptCovariances() []string {
-	params, border, largest := 0, g.dim(), 0
-	for i := range g.opt.Groups {
-		r := &g.opt.Groups[i]
-		q := r.effects()
-		largest = max(largest, r.Levels*q)
-		if r.Fixed || r.NoPrior || r.Levels >= site.MostGridLevels {
-			continue
-		}
-		if params += q; !r.Independent {
-			params += q * (q - 1) / 2
-		}
-	}
-	border -= largest
-	text := ""
-	switch {
-	case params == 0:
-	case params > cubature.Most:
-		text = fmt.Sprintf("there are %d of them, and at most %d are integrated; use independent "+
-			"effects or fewer of them", params, cubature.Most)
-	case border > site.MostGridBorder:
-		text = fmt.Sprintf("there are %d columns outside the largest group, and an integral allows "+
-			"%d", border, site.MostGridBorder)
-	}
-	if text == "" {
-		return nil
-	}
-	return []string{"intervals ignore the uncertainty of the standard deviations and correlations of " +
-		"groups: " + text}
-}
+// groupPriorClasses is the scale of the half-normal prior of a standard deviation of a Softmax. It
+// gives the difference of two classes the scale groupPriorSD.
+const groupPriorClasses = groupPriorSD / math.Sqrt2
+
+// leastPartial is the smallest standard deviation, relative to its own, that the effects before it
+// may leave an effect.
+const leastPartial = 1e-3
+
+// interceptName is the name of an intercept.
+const interceptName = "(Intercept)"

@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -21,46 +20,6 @@ import (
 // the same as BernoulliLogit with the standard deviations √2 s. Fit learns Σ by a search over
 // hyperparameters (internal/learn/effects.go), because the engine of Softmax has no closed form for
 // the best Σ of given sites.
-
-// groupPriorClasses is the scale of the half-normal prior of a standard deviation of a Softmax. It
-// gives the difference of two classes the scale groupPriorSD.
-const groupPriorClasses = groupPriorSD / math.Sqrt2
-
-// checkClassGroups returns an error if the groups, which have names, do not suit a Softmax.
-func (o *GLMOptions) checkClassGroups(cols, classes int) error {
-	if classes < 2 || len(o.Groups) == 0 {
-		return nil
-	}
-	if len(o.Blocks) > cols {
-		return fmt.Errorf("pgsvi: GLMOptions.Groups does not support Blocks for each class of a "+
-			"Softmax; give Blocks one element per column: %w", ErrParam)
-	}
-	if o.Prior != nil && o.Prior.Dim() > cols+1 {
-		return fmt.Errorf("pgsvi: GLMOptions.Groups does not support a Prior for each class of a "+
-			"Softmax; give Prior one dimension per weight of a class: %w", ErrParam)
-	}
-	for i := range o.Groups {
-		r := &o.Groups[i]
-		q := r.effects()
-		if j := slices.Index(r.SD, 0); r.Fixed && j >= 0 {
-			return fmt.Errorf("pgsvi: group %s has SD[%d] = 0, but a fixed standard deviation of a "+
-				"Softmax must be positive; remove the effect: %w", r.Name, j, ErrParam)
-		}
-		l := make([]float64, q*q)
-		effectFactor(l, r.Corr, slices.Repeat([]float64{1}, q))
-		for j := range q {
-			if !(l[j*q+j] > leastPartial) {
-				return fmt.Errorf("pgsvi: group %s has a singular Corr, which Softmax does not "+
-					"support; use correlations below 1, or remove an effect: %w", r.Name, ErrParam)
-			}
-		}
-	}
-	return nil
-}
-
-// leastPartial is the smallest standard deviation, relative to its own, that the effects before it
-// may leave an effect.
-const leastPartial = 1e-3
 
 // learnsClassGroups reports whether g is a Softmax with covariances of groups to be learned.
 func (g *GLM) learnsClassGroups() bool {
@@ -117,9 +76,6 @@ func (g *GLM) groupCoords(before int) (coords []learnCoord, rules []learn.Effect
 	return coords, rules
 }
 
-// mostPartial bounds θ of a partial correlation. The largest is 0.9993.
-const mostPartial = 8
-
 // mostStart is the largest correlation at which learning starts.
 const mostStart = 0.99
 
@@ -136,9 +92,6 @@ func (r *Group) paramNames() (names []string) {
 	return names
 }
 
-// interceptName is the name of an intercept.
-const interceptName = "(Intercept)"
-
 // fixClassGroups makes the learned covariances of a Softmax the fixed covariances of g.
 func (g *GLM) fixClassGroups() {
 	if !g.learnsClassGroups() {
@@ -152,21 +105,6 @@ func (g *GLM) fixClassGroups() {
 		}
 		r.SD, r.Corr = sdAndCorr(&b)
 		r.Fixed = true
-	}
-}
-
-// setClassSpread gives post the uncertainty of the covariances that the search st has learned.
-func (l *glmLearner) setClassSpread(post *GLMPosterior, st *learnStepper) {
-	if !l.glm.learnsClassGroups() {
-		return
-	}
-	spread, err := l.scale.EffectSpread(st.run.Best.Theta, st.run.Factor())
-	if err != nil {
-		return
-	}
-	post.groups = slices.Clone(post.groups)
-	for i := range post.groups {
-		post.groups[i].spread = spread[post.groups[i].First]
 	}
 }
 

@@ -138,9 +138,6 @@ func (p *GLMPosterior) blockOf(r *groupInfo) (int, gauss.Block) {
 	return -1, gauss.Block{First: r.First, Levels: r.Levels, Q: q, L: make([]float64, q*q)}
 }
 
-// normal95 is the quantile of a standard normal at 97.5%.
-const normal95 = 1.959963984540054
-
 // interval returns the 95% interval of the standard deviation sd of effect j.
 func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 	switch {

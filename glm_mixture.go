@@ -3,31 +3,14 @@ package pgsvi
 import (
 	"fmt"
 	"math"
-	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
-	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
 // This file holds the posterior of a GLM that is a mixture over hyperparameters: over covariances of
 // groups (glm_groups_integrate.go) or by LearnOptions.Integrate (learn_integrate.go).
-
-// weightMixture is the posterior of the weights over several hyperparameters.
-type weightMixture struct {
-	Mixture *gauss.Mixture
-	mean    []float64   // mean of q, at the best hyperparameters
-	means   [][]float64 // means of the components
-	// liks and priors belong to the components. They are nil if only covariances of groups differ.
-	liks   []Likelihood
-	priors []*gauss.Prior
-	// logMass is the logarithm of the integral over the covariances of groups.
-	logMass float64
-
-	once  sync.Once
-	parts []latents // components of the posterior, once a prediction needs them
-}
 
 // setMeans sets the means of the components. The mean of the mixture is mean.
 func (m *weightMixture) setMeans(mean []float64) {
@@ -88,22 +71,6 @@ func (p *GLMPosterior) latentMixed(m, v []float64, x mat.Matrix) {
 	all.latent(m, v, x)
 }
 
-// mixtureQuantiles stores the quantile of each weight at level prob in dst.
-func (p *GLMPosterior) mixtureQuantiles(dst []float64, prob float64) {
-	weights := p.mixture.Mixture.Prob
-	sds := make([][]float64, len(weights))
-	of, own := make([]float64, len(weights)), make([]float64, len(weights))
-	for k := range sds {
-		sds[k] = p.component(k).SD(nil)
-	}
-	for j := range dst {
-		for k, m := range p.mixture.means {
-			of[k], own[k] = m[j], sds[k][j]
-		}
-		dst[j] = normalMixQuantile(weights, of, own, prob)
-	}
-}
-
 // checkProbs returns an error unless prob holds probabilities whose sum is 1.
 func checkProbs(prob []float64) error {
 	total := 0.0
@@ -116,94 +83,6 @@ func checkProbs(prob []float64) error {
 	if !(math.Abs(total-1) < 1e-6) {
 		return fmt.Errorf("the probabilities of the components sum to %v: %w", total, ErrParam)
 	}
-	return nil
-}
-
-// savedMixed is the JSON form of a weightMixture whose components have priors and likelihoods of
-// their own.
-type savedMixed struct {
-	Prob  save.List[float64]   `json:"probabilities"`
-	Mean  save.List[float64]   `json:"mean"` // the mean of q
-	Parts save.List[savedPart] `json:"parts"`
-}
-
-// savedPart is a component of a savedMixed.
-type savedPart struct {
-	Likelihood save.Value         `json:"likelihood"`
-	Mean       save.List[float64] `json:"mean"`
-	Cov        savedCov           `json:"covariance"`
-	Prior      gauss.SavedPrior   `json:"prior"`
-}
-
-// saveMixed returns the saved form of the mixture of p, or nil if saveGrid saves it.
-func (p *GLMPosterior) saveMixed() (*savedMixed, error) {
-	m := p.mixture
-	if m == nil || m.priors == nil {
-		return nil, nil
-	}
-	s := &savedMixed{Prob: m.Mixture.Prob, Mean: m.mean}
-	for k, mean := range m.means {
-		part := savedPart{Mean: mean, Prior: m.priors[k].Save()}
-		var err error
-		if part.Cov, err = p.saveCov(m.Mixture.Of[k]); err != nil {
-			return nil, err
-		}
-		if part.Likelihood, err = saveValue(m.liks[k]); err != nil {
-			return nil, err
-		}
-		s.Parts = append(s.Parts, part)
-	}
-	return s, nil
-}
-
-// load sets the mixture of p, whose prior, mean and covariance must be loaded.
-func (s *savedMixed) load(p *GLMPosterior) error {
-	if s == nil {
-		return nil
-	}
-	n, d := len(s.Parts), len(p.mean)
-	if n == 0 || len(s.Prob) != n || len(s.Mean) != d {
-		return fmt.Errorf("%d components do not fit %d probabilities and %d means: %w", n,
-			len(s.Prob), len(s.Mean), ErrShape)
-	}
-	if err := checkProbs(s.Prob); err != nil {
-		return err
-	}
-	m := &weightMixture{Mixture: &gauss.Mixture{Cov: p.cov, Prob: s.Prob}, mean: s.Mean}
-	for k := range s.Parts {
-		if err := s.Parts[k].load(p, m); err != nil {
-			return fmt.Errorf("component %d: %w", k, err)
-		}
-	}
-	for _, mean := range m.means {
-		m.Mixture.Shift = append(m.Mixture.Shift, floats.SubTo(make([]float64, d), mean, p.mean))
-	}
-	p.mixture = m
-	return nil
-}
-
-// load appends the component to m, a mixture of p.
-func (s *savedPart) load(p *GLMPosterior, m *weightMixture) error {
-	lik, err := loadValue(s.Likelihood, checkLikelihood)
-	if err != nil {
-		return err
-	}
-	k, d := latentsOf(p.lik), len(p.names)
-	if latentsOf(lik) != k || typeName(lik) != typeName(p.lik) || len(s.Mean) != len(p.mean) ||
-		len(s.Prior.Mean) != d || k > 1 && float64(len(s.Cov.Classes)) != float64(k)*lowerSize(d) {
-		return fmt.Errorf("a %s with %d means does not fit a %s with %d: %w", typeName(lik),
-			len(s.Mean), typeName(p.lik), len(p.mean), ErrShape)
-	}
-	prior, err := s.Prior.Load()
-	if err != nil {
-		return err
-	}
-	cov, err := s.Cov.load(prior)
-	if err != nil {
-		return err
-	}
-	m.liks, m.priors = append(m.liks, lik), append(m.priors, prior)
-	m.means, m.Mixture.Of = append(m.means, s.Mean), append(m.Mixture.Of, cov)
 	return nil
 }
 

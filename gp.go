@@ -541,3 +541,37 @@ func (s *savedGP) load() (*GPPosterior, error) {
 	}
 	return p, err
 }
+
+// loadMixture returns the mixture of p, whose file is s.
+func (s *savedGP) loadMixture(p *GPPosterior) (*mixedPosteriors[*GPPosterior], error) {
+	if s.Parts == nil && s.Prob == nil {
+		return nil, nil
+	}
+	if len(s.Prob) != len(s.Parts) {
+		return nil, fmt.Errorf("%d probabilities for %d parts: %w", len(s.Prob), len(s.Parts),
+			ErrShape)
+	}
+	if err := checkProbs(s.Prob); err != nil {
+		return nil, err
+	}
+	m := &mixedPosteriors[*GPPosterior]{prob: s.Prob}
+	for k, part := range s.Parts {
+		if part == nil || part.Parts != nil || len(part.X) > 0 || part.Rows != s.Rows ||
+			part.Cols != s.Cols {
+			return nil, fmt.Errorf("part %d does not fit the posterior: %w", k, ErrShape)
+		}
+		part.X = s.X
+		of, err := part.load()
+		if err == nil && (typeName(of.lik) != typeName(p.lik) ||
+			latentsOf(of.lik) != latentsOf(p.lik)) {
+			err = fmt.Errorf("its likelihood is %s and not %s: %w", typeName(of.lik),
+				typeName(p.lik), ErrShape)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("part %d: %w", k, err)
+		}
+		of.x = p.x
+		m.parts = append(m.parts, of)
+	}
+	return m, nil
+}

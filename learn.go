@@ -865,3 +865,9 @@ func unsetParams(l Likelihood) (names []string) {
 	}
 	return names
 }
+
+// mostPartial bounds θ of a partial correlation. The largest is 0.9993.
+const mostPartial = 8
+
+// normal95 is the quantile of a standard normal at 97.5%.
+const normal95 = 1.959963984540054

@@ -2,12 +2,14 @@ package pgsvi
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/predict"
 	"gonum.org/v1/gonum/floats"
@@ -526,16 +528,6 @@ func predictiveQuantile(l Likelihood, p, m, v float64) (y float64, err error) {
 	return y, nil
 }
 
-// finiteQuantile returns an error unless y, the p-quantile under l for a latent value with the given
-// moments, is finite.
-func finiteQuantile(y float64, l Likelihood, p, m, v float64) error {
-	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return fmt.Errorf("%s has no finite quantile at level %v, for latent mean %v "+
-			"and variance %v: %w", typeName(l), p, m, v, ErrNotFinite)
-	}
-	return nil
-}
-
 // failedRows counts the rows without a result.
 type failedRows struct {
 	first error
@@ -848,4 +840,314 @@ func (p *Prediction) probs(y float64, use func(i int, probs []float64)) {
 			use(i, probs)
 		}
 	})
+}
+
+// predictionMix holds the parts of a Prediction that is a mixture.
+type predictionMix struct {
+	prob  []float64 // probabilities of the parts, or row by row if rows differ
+	parts []*Prediction
+}
+
+// mixAt returns the parts of the prediction of post at x, or nil if post is not a mixture.
+func mixAt(post latents, x mat.Matrix) *predictionMix {
+	prob, parts := post.components()
+	if prob == nil {
+		return nil
+	}
+	m := &predictionMix{prob: prob}
+	for _, part := range parts {
+		q := predictAt(part, x)
+		m.parts = append(m.parts, &q)
+	}
+	return m
+}
+
+// probs returns the probabilities of the parts in row i.
+func (m *predictionMix) probs(i int) []float64 {
+	k := len(m.parts)
+	if len(m.prob) == k {
+		return m.prob
+	}
+	return m.prob[i*k : (i+1)*k]
+}
+
+// each returns the mixture of the results of f for the parts of m, which may be nil.
+func (m *predictionMix) each(f func(p *Prediction) *Prediction) *predictionMix {
+	if m == nil {
+		return nil
+	}
+	to := &predictionMix{prob: m.prob}
+	for _, p := range m.parts {
+		to.parts = append(to.parts, f(p))
+	}
+	return to
+}
+
+// row returns m for row i alone.
+func (m *predictionMix) row(i int) *predictionMix {
+	to := m.each(func(p *Prediction) *Prediction { return p.Row(i) })
+	if to != nil {
+		to.prob = m.probs(i)
+	}
+	return to
+}
+
+// probOf stores P(y) for each row of p.
+func (m *predictionMix) probOf(dst []float64, y float64) {
+	clear(dst)
+	for k, part := range m.parts {
+		for i, q := range part.Prob(nil, y) {
+			dst[i] += m.probs(i)[k] * q
+		}
+	}
+}
+
+// logProb stores log p(y_i) for each row of p. dst may be y.
+func (m *predictionMix) logProb(dst, y []float64) {
+	logs := make([][]float64, len(m.parts))
+	for k, part := range m.parts {
+		logs[k] = part.LogProb(nil, y)
+	}
+	row := make([]float64, len(logs))
+	for i := range dst {
+		for k := range row {
+			row[k] = logs[k][i] + math.Log(m.probs(i)[k])
+		}
+		dst[i] = logSumExp(row)
+	}
+}
+
+// rowMoments returns the predictive moments of row i. The moments of a mixture leave out parts
+// without finite moments, such as a StudentT with fewer than one degree of freedom, unless all
+// parts lack them.
+func (p *Prediction) rowMoments(i int) (mean, variance float64, err error) {
+	if p.mix == nil {
+		return predictiveMoments(p.likOf(i), p.m[i], p.v[i])
+	}
+	var total float64
+	var first error
+	t := newTotalMoments(make([]float64, 1), make([]float64, 1))
+	for k, part := range p.mix.parts {
+		prob := p.mix.probs(i)[k]
+		if prob == 0 {
+			continue
+		}
+		m, v, err := part.rowMoments(i)
+		switch {
+		case errors.Is(err, ErrNotFinite):
+			if first == nil {
+				first = err
+			}
+			continue
+		case err != nil:
+			return math.NaN(), math.NaN(), err
+		}
+		total += prob
+		t.add(prob, []float64{m}, []float64{v})
+	}
+	if total == 0 {
+		return math.NaN(), math.NaN(), first
+	}
+	t.mean[0] /= total
+	t.variance[0] /= total
+	t.finish()
+	return t.mean[0], t.variance[0], nil
+}
+
+// rowOutcome returns E[y] of row i, or P(+1) for labels.
+func (p *Prediction) rowOutcome(i int) (float64, error) {
+	if p.mix == nil {
+		return outcome(p.likOf(i), p.m[i], p.v[i])
+	}
+	mean, _, err := p.rowMoments(i)
+	if factsOf(p.lik).Support == SignLabels {
+		mean = (1 + mean) / 2
+	}
+	return mean, err
+}
+
+// rowQuantile returns the quantile of y in row i at level prob.
+func (p *Prediction) rowQuantile(i int, prob float64) (float64, error) {
+	if p.mix == nil {
+		return predictiveQuantile(p.likOf(i), prob, p.m[i], p.v[i])
+	}
+	if err := p.rowErr(i); err != nil {
+		return math.NaN(), err
+	}
+	if g, ok := p.likOf(i).(GaussianNoise); ok {
+		mean, sd := make([]float64, len(p.mix.parts)), make([]float64, len(p.mix.parts))
+		for k, part := range p.mix.parts {
+			g = part.likOf(i).(GaussianNoise)
+			mean[k], sd[k] = part.m[i], math.Sqrt(part.v[i]+positiveOr(g.Var, 1))
+		}
+		y := normalMixQuantile(p.mix.probs(i), mean, sd, prob)
+		return y, finiteQuantile(y, g, prob, p.m[i], p.v[i])
+	}
+	var parts []predictiveRow
+	for k, part := range p.mix.parts {
+		if q := p.mix.probs(i)[k]; q > 0 {
+			if err := part.rowErr(i); err != nil {
+				return math.NaN(), err
+			}
+			parts = append(parts, predictiveRow{q, part.likOf(i), part.m[i], part.v[i]})
+		}
+	}
+	return mixtureQuantile(parts, supportOf(p.likOf(i)), prob, p.m[i], p.v[i])
+}
+
+// latentQuantile returns the quantile of the latent value in row i of a mixture.
+func (p *Prediction) latentQuantile(i int, level float64) float64 {
+	mean, sd := make([]float64, len(p.mix.parts)), make([]float64, len(p.mix.parts))
+	for k, part := range p.mix.parts {
+		mean[k], sd[k] = part.m[i], math.Sqrt(part.v[i])
+	}
+	return normalMixQuantile(p.mix.probs(i), mean, sd, level)
+}
+
+// oneMean reports whether E[y|η] is an increasing function of η alone in all parts of p.
+func (p *Prediction) oneMean() bool {
+	for _, part := range p.mix.parts {
+		if part.spread != nil {
+			return false
+		}
+	}
+	switch p.lik.(type) {
+	case BernoulliLogit, BernoulliProbit, Binomial, Poisson, NegativeBinomial, Exponential, Gamma,
+		GaussianNoise, Laplace, StudentT, Beta, BetaBinomial:
+		return true
+	}
+	return false
+}
+
+// probSD stores the standard deviation of the probability of y for each row.
+func (m *predictionMix) probSD(dst []float64, y float64) {
+	t := newTotalMoments(make([]float64, len(dst)), dst)
+	for k, part := range m.parts {
+		mean, sd := part.Prob(nil, y), part.ProbSD(nil, y)
+		for i, s := range sd {
+			sd[i] = s * s
+		}
+		if len(m.prob) == len(m.parts) {
+			t.add(m.prob[k], mean, sd)
+			continue
+		}
+		if t.first == nil {
+			t.first = slices.Clone(mean)
+		}
+		for i := range mean {
+			d := mean[i] - t.first[i]
+			t.mean[i] += m.probs(i)[k] * d
+			dst[i] += m.probs(i)[k] * (sd[i] + d*d)
+		}
+	}
+	t.finish()
+	for i, v := range dst {
+		dst[i] = math.Sqrt(v)
+	}
+}
+
+// probInterval stores an interval of the probability of y for each row of p that has a prediction.
+func (p *Prediction) probInterval(lo, hi []float64, y, tail float64) {
+	k := latentsOf(p.lik)
+	parallel.For(p.Len(), 1, runtime.GOMAXPROCS(0), func(_, first, end int) {
+		for i := first; i < end; i++ {
+			if lo[i], hi[i] = math.NaN(), math.NaN(); p.rowErr(i) != nil {
+				continue
+			}
+			if factsOf(p.lik).Support == SignLabels && p.oneMean() { // monotone in η
+				a := p.likOf(i).LogProb(y, p.latentQuantile(i, tail))
+				b := p.likOf(i).LogProb(y, p.latentQuantile(i, 1-tail))
+				lo[i], hi[i] = math.Exp(min(a, b)), math.Exp(max(a, b))
+				continue
+			}
+			values := make([][]float64, len(p.mix.parts))
+			for j, part := range p.mix.parts {
+				switch {
+				case p.mix.probs(i)[j] == 0:
+				case k > 1:
+					values[j] = classProbs(part.m[i*k:(i+1)*k], part.v[i*k:(i+1)*k], int(y))
+				default:
+					values[j] = part.rowProbs(i, y)
+				}
+			}
+			lo[i] = latticeMix(p.mix.probs(i), values, tail)
+			hi[i] = latticeMix(p.mix.probs(i), values, 1-tail)
+		}
+	})
+}
+
+// softmaxRow stores the expectations of the classes of row i in r.
+func (p *Prediction) softmaxRow(i int, r *classRow) {
+	k := latentsOf(p.lik)
+	if p.mix == nil {
+		r.lse, _ = expect.SoftmaxExpect(p.m[i*k:(i+1)*k], p.v[i*k:(i+1)*k], r.pi, r.d2)
+		return
+	}
+	clear(r.pi)
+	clear(r.d2)
+	r.lse = 0
+	own := &classRow{pi: make([]float64, k), d2: make([]float64, k)}
+	for j, part := range p.mix.parts {
+		if prob := p.mix.probs(i)[j]; prob > 0 {
+			part.softmaxRow(i, own)
+			floats.AddScaled(r.pi, prob, own.pi)
+			floats.AddScaled(r.d2, prob, own.d2)
+			r.lse += prob * own.lse
+		}
+	}
+}
+
+// Row returns the prediction of row i only. It panics if there is no such row.
+func (p *Prediction) Row(i int) *Prediction {
+	if i < 0 || i >= p.Len() {
+		panic(fmt.Sprintf("pgsvi: Row(%d) of a Prediction with %d rows", i, p.Len()))
+	}
+	k := latentsOf(p.lik)
+	lo, hi := i*k, (i+1)*k
+	q := &Prediction{lik: p.lik, m: p.m[lo:hi:hi], v: p.v[lo:hi:hi], err: p.err,
+		spread: p.spread.rows(i, i+1), mix: p.mix.row(i)}
+	if p.each != nil {
+		q.lik = p.each[i]
+	}
+	return q
+}
+
+// mixedPosteriors are the parts of the posterior of a Gaussian process over hyperparameters.
+type mixedPosteriors[P latents] struct {
+	prob  []float64
+	parts []P
+}
+
+// all returns the parts of m, which may be nil; see latents.
+func (m *mixedPosteriors[P]) all() (prob []float64, parts []latents) {
+	if m == nil {
+		return nil, nil
+	}
+	for _, p := range m.parts {
+		parts = append(parts, p)
+	}
+	return m.prob, parts
+}
+
+// each returns the mixture of the results of f for the parts of m.
+func (m *mixedPosteriors[P]) each(f func(p P) P) *mixedPosteriors[P] {
+	if m == nil {
+		return nil
+	}
+	to := &mixedPosteriors[P]{prob: m.prob}
+	for _, p := range m.parts {
+		to.parts = append(to.parts, f(p))
+	}
+	return to
+}
+
+// latent stores the mean and the variance of the latent values of the mixture.
+func (m *mixedPosteriors[P]) latent(mean, variance []float64, x mat.Matrix) {
+	own, v := latentSlices(len(mean))
+	t := newTotalMoments(mean, variance)
+	for k, p := range m.parts {
+		p.latent(own, v, x)
+		t.add(m.prob[k], own, v)
+	}
+	t.finish()
 }

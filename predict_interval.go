@@ -69,21 +69,6 @@ func (p *Prediction) fail(err error) {
 	fillNaN(p.v)
 }
 
-// Row returns the prediction of row i only. It panics if there is no such row.
-func (p *Prediction) Row(i int) *Prediction {
-	if i < 0 || i >= p.Len() {
-		panic(fmt.Sprintf("pgsvi: Row(%d) of a Prediction with %d rows", i, p.Len()))
-	}
-	k := latentsOf(p.lik)
-	lo, hi := i*k, (i+1)*k
-	q := &Prediction{lik: p.lik, m: p.m[lo:hi:hi], v: p.v[lo:hi:hi], err: p.err,
-		spread: p.spread.rows(i, i+1), mix: p.mix.row(i)}
-	if p.each != nil {
-		q.lik = p.each[i]
-	}
-	return q
-}
-
 // printedRows is the number of rows that String prints.
 const printedRows = 20
 
@@ -371,4 +356,42 @@ func (r *spreadRow) steepest(f func(lik Likelihood, eta float64) float64) func(u
 		}
 		return f(r.moved(u*d[k], z))
 	}
+}
+
+// mixedMeanInterval is meanInterval for a mixture. Unlike there, E[y|η] may rise and fall. The
+// mixture leaves out parts whose mean is not finite, unless all are.
+func mixedMeanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error) {
+	if p.oneMean() {
+		r := responseOf(p.likOf(i))
+		lo, _ := r.Moments(p.latentQuantile(i, tail))
+		hi, _ := r.Moments(p.latentQuantile(i, 1-tail))
+		if _, ok := dense.AllFinite([]float64{lo, hi}); ok {
+			return lo, hi, nil
+		}
+	}
+	points := predict.LatticeNormals(1)
+	prob := slices.Clone(p.mix.probs(i))
+	values := make([][]float64, len(prob))
+	for k, part := range p.mix.parts {
+		if prob[k] == 0 {
+			continue
+		}
+		at, r := meanAlong(part, i)
+		for _, z := range points {
+			values[k] = append(values[k], at(z[0]))
+		}
+		if err := checkNormalized(part.likOf(i), r); err != nil {
+			return 0, 0, err
+		}
+		if _, ok := dense.AllFinite(values[k]); !ok {
+			prob[k] = 0
+		}
+		slices.Sort(values[k])
+	}
+	total := floats.Sum(prob)
+	if total == 0 {
+		return 0, 0, errMeanRange(p.likOf(i), p.m[i], math.Sqrt(p.v[i]))
+	}
+	floats.Scale(1/total, prob)
+	return latticeMix(prob, values, tail), latticeMix(prob, values, 1-tail), nil
 }

@@ -229,10 +229,8 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		"prior `sd` of the effects (default: learned, or 1 without -learn)")
 	interceptSD := f.Float64("intercept-sd", 0,
 		"prior `sd` of the intercept (default 10, or 10 times the scale of a real y)")
-	effects := f.String("effects", "", "CSV `file` to write the effects and ranks of the levels of "+
-		"groups to;\n- prints them as tables")
-	looGroups := f.Bool("loo-groups", false, "predict the rows of each level of a group from the "+
-		"rows of the other levels")
+	effects := f.String("effects", "", "CSV `file` for the effects and ranks of levels; - prints them")
+	looGroups := f.Bool("loo-groups", false, "leave out each level of a group and predict its rows")
 	out := f.String("o", "", "`file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()

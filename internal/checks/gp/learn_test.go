@@ -471,12 +471,12 @@ func TestLearnedString(t *testing.T) {
 	l := &Learned{
 		Objective: 12.5, Evaluations: 7, Warnings: []string{"of a kind"},
 		Params: []LearnedParam{
-			{Param: positive("Linear.Scale", 2), SD: math.Log(2) / 1.959963984540054,
+			{Param: positive("Linear.Scale", 2), SD: math.Log(2) / 1.959963984540054, Lo: 1, Hi: 4,
 				Prior: Prior{Mean: math.Log(3), SD: math.Log(10) / 1.959963984540054, Shared: 0}},
 			{Param: positive("Matern52.Length", 4), Fixed: true, SD: 1,
 				Prior: Prior{Mean: 0, SD: 1, Shared: 0}},
 			{Param: Param{Name: "Ordinal.Cuts[0]", Value: -1, Min: math.Inf(-1), Max: math.Inf(1)},
-				SD: 0.5 / 1.959963984540054, AtBound: true},
+				SD: 0.5 / 1.959963984540054, Lo: -1.5, Hi: -0.5, AtBound: true},
 		},
 	}
 	want := `3 parameters, 7 evaluations, objective 12.5 nats

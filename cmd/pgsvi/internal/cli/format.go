@@ -12,8 +12,7 @@ import (
 // FormatFlag defines the flag -format, for tables whose format is not detected correctly.
 func FormatFlag(f *flag.FlagSet) *string {
 	return f.String("format", "", "table `format`, if it is not detected: 'separator=; decimal=, "+
-		"no-quotes\nheader=no ragged encoding=Windows-1252'; to skip lines: 'skip=2\n"+
-		"skip-last=1 comment=#'")
+		"no-quotes\nheader=no ragged encoding=Windows-1252 skip=2 skip-last=1 comment=#'")
 }
 
 // headers holds the values of header=….
