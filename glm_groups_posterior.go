@@ -67,7 +67,8 @@ type GroupCorr struct {
 // of its posterior density, which is proportional to exp(ELBO) p(SD). Other intervals are Laplace
 // approximations: log SD and the inverse hyperbolic tangent of a correlation are nearly Gaussian.
 // If log SD has a standard deviation above 1, the data hardly determine SD, and the interval
-// belongs to a Gaussian SD, cut off at 0. The curvature comes from the ELBO plus the log prior of
+// belongs to a Gaussian SD, cut off at 0. The interval of an SD that is learned as 0 begins at 0. The
+// curvature comes from the ELBO plus the log prior of
 // Σ, and allows for the sites, which follow Σ, to first order.
 func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
@@ -97,7 +98,7 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		k, block := p.blockOf(r)
 		cov, edf := block.Covariance(), make([]float64, q)
 		if k >= 0 {
-			edf = p.prior.Determined(k, p.cov)
+			edf = p.prior.Determined(k, p.cov, latentsOf(p.lik))
 		}
 		if a, ok := p.cov.(*gauss.Arrow); ok {
 			s.Known = a.Filled(block)
@@ -146,7 +147,7 @@ func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 	case r.spread == nil:
 		return math.NaN(), math.NaN()
 	case r.spread.Hi > 0:
-		return r.spread.Lo, r.spread.Hi
+		return min(r.spread.Lo, sd), r.spread.Hi // the density may be highest at 0
 	}
 	s := r.spread.SD[j]
 	if !(s <= sd) { // in particular if sd is 0
@@ -155,8 +156,8 @@ func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 	return sd * math.Exp(-normal95*s/sd), sd * math.Exp(normal95*s/sd)
 }
 
-// corrInterval returns the 95% interval of the correlation c of effects j and k, of which one may be
-// 0.
+// corrInterval returns the 95% interval of the correlation c of effects j and k. With zero set, one of
+// them has the standard deviation 0.
 func (r *groupInfo) corrInterval(c float64, zero bool, j, k int) (lo, hi float64) {
 	switch {
 	case r.Fixed || r.Independent:

@@ -16,8 +16,8 @@ type GroupEffects struct {
 	pgsvi.GroupSummary
 	// LevelNames holds the names of the levels, in the order of the rows of Mean and SD.
 	LevelNames []string
-	// Rank holds the posterior means of the ranks of the levels, for each effect, Levels×Q. Rank 1
-	// is the largest effect. RankLo and RankHi are the ends of the 95% intervals of the ranks
+	// Rank holds the posterior means of the ranks of the levels, in the form of Mean. Rank 1 is the
+	// largest effect. RankLo and RankHi are the ends of the 95% intervals of the ranks
 	// (Goldstein and Spiegelhalter 1996). They are estimates from up to 4,000 draws of all effects,
 	// and at least 400 if there are many levels.
 	Rank, RankLo, RankHi *mat.Dense
@@ -78,6 +78,25 @@ func (m *Model) GroupEffects(post *pgsvi.GLMPosterior) ([]GroupEffects, error) {
 		return nil, nil
 	}
 	return all, m.setRanks(all, post)
+}
+
+// ColumnNames returns the names of the columns of Mean, SD and Rank: those of Effects, for each of
+// the Classes if there are any.
+func (e *GroupEffects) ColumnNames() (names []string) {
+	for _, effect := range e.Effects {
+		names = append(names, effect.Name)
+	}
+	if len(e.Classes) == 0 {
+		return names
+	}
+	effects := names
+	names = nil
+	for _, class := range e.Classes {
+		for _, effect := range effects {
+			names = append(names, class+" · "+effect)
+		}
+	}
+	return names
 }
 
 // single reports whether only one element of row differs from 0.

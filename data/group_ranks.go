@@ -34,11 +34,14 @@ type ranking struct {
 func (m *Model) setRanks(all []GroupEffects, post *pgsvi.GLMPosterior) error {
 	var terms []*term
 	var rank [][]ranking
-	levels := 1
+	levels, classes := 1, 1
+	if m.classes() {
+		classes = len(m.Labels)
+	}
 	for _, t := range m.design.Terms {
 		if t.Kind == groupTerm {
 			terms = append(terms, t)
-			rank = append(rank, make([]ranking, t.q))
+			rank = append(rank, make([]ranking, classes*t.q))
 			levels = max(levels, len(t.Levels))
 		}
 	}
@@ -51,12 +54,13 @@ func (m *Model) setRanks(all []GroupEffects, post *pgsvi.GLMPosterior) error {
 			return err
 		}
 		for i, t := range terms {
-			n := len(t.Levels)
-			for j, row := range t.units() {
+			n, units := len(t.Levels), t.units()
+			for j := range rank[i] {
+				first := j/t.q*(post.Dim()/classes) + t.at
 				for l := range n {
-					at := w.RawRowView(0)[t.at+l*t.q:]
+					at := w.RawRowView(0)[first+l*t.q:]
 					effects[l] = 0
-					for k, u := range row {
+					for k, u := range units[j%t.q] {
 						effects[l] += u * at[k]
 					}
 				}
@@ -65,7 +69,7 @@ func (m *Model) setRanks(all []GroupEffects, post *pgsvi.GLMPosterior) error {
 		}
 	}
 	for i, t := range terms {
-		for j := range t.q {
+		for j := range classes * t.q {
 			rank[i][j].store(&all[i], j, draws)
 		}
 	}
@@ -126,14 +130,15 @@ func (r *ranking) store(e *GroupEffects, j, draws int) {
 	}
 }
 
-// String returns a table of the levels for each effect, the largest mean first, with 95% intervals of
+// String returns a table of the levels for each effect and class, the largest mean first, with 95% intervals of
 // the effects and of their ranks.
 func (e GroupEffects) String() string {
 	var b strings.Builder
-	for j, effect := range e.Effects {
+	columns := e.ColumnNames()
+	for j, column := range columns {
 		head := e.Name
-		if len(e.Effects) > 1 {
-			head += " " + effect.Name
+		if len(columns) > 1 {
+			head += " " + column
 		}
 		lines := [][]string{{head, "mean", "sd", "2.5%", "97.5%", "rank", "2.5%", "97.5%"}}
 		order := make([]int, e.Levels)

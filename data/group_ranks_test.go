@@ -100,3 +100,39 @@ func TestGroupRanksSure(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupRanksClasses checks that the effects on each class have ranks, in the order of their means
+// if the levels differ by much.
+func TestGroupRanksClasses(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(5, 4))
+	var b strings.Builder
+	b.WriteString("y,g\n")
+	for i := range 600 {
+		class := i % 3 // level g0 has mostly a, g1 mostly b, and g2 mostly c
+		if rng.Float64() < 0.2 {
+			class = rng.IntN(3)
+		}
+		fmt.Fprintf(&b, "%c,g%d\n", 'a'+rune(class), i%3)
+	}
+	m, post := fitGroups(t, b.String(), "y ~ 1 + (1 | g)", false)
+	all, err := m.GroupEffects(post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := all[0]
+	if names := e.ColumnNames(); len(names) != 3 || names[1] != "class=b · (Intercept)" {
+		t.Fatalf("%q", names)
+	}
+	if edf := e.Effects[0].EDF; !(edf > 1 && edf < 6) { // 3 levels and 2 contrasts
+		t.Errorf("%v degrees of freedom", edf)
+	}
+	for class := range 3 {
+		if !(e.Rank.At(class, class) < 1.01) {
+			t.Errorf("class %d has rank %v in its own level", class, e.Rank.At(class, class))
+		}
+	}
+	if text := fmt.Sprint(e); !strings.Contains(text, "g class=c · (Intercept)") {
+		t.Error(text)
+	}
+}

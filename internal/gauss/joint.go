@@ -72,14 +72,19 @@ func (c *Arrow) joint(index []int) []float64 {
 
 // Determined returns, for each effect of block k of p, how many of its levels the rows determine
 // rather than the prior: Σ_g diag(Σ⁺Σ − Σ⁺V_g), where V_g is the posterior covariance of the effects
-// of level g (MacKay 1992). Their sum is the effective degrees of freedom of the block.
-func (p *Prior) Determined(k int, c Cov) []float64 {
+// of level g (MacKay 1992). Their sum is the effective degrees of freedom of the block. With several
+// classes, c is the covariance of the weights of all classes minus their mean over the classes, whose
+// prior covariance is (1 − 1/classes)Σ, and the sum is over classes too.
+func (p *Prior) Determined(k int, c Cov, classes int) []float64 {
 	b := &p.blocks[k]
 	q, index := b.Q, make([]int, b.Q)
 	sum, cov, joint := make([]float64, q), b.Covariance(), Joint(c)
-	for g := range b.Levels {
+	if classes > 1 {
+		floats.Scale(1-1/float64(classes), cov)
+	}
+	for g := range b.Levels * classes {
 		for j := range index {
-			index[j] = b.First + g*q + j
+			index[j] = g/b.Levels*len(p.Mean) + b.First + g%b.Levels*q + j
 		}
 		v := joint(index)
 		for j := range q {

@@ -289,7 +289,7 @@ const (
 )
 
 // zeroSpread returns the standard deviation of s about 0, where it has no slope, for effect j of
-// factor k. The density of s is taken for half-normal: it is measured at one s, at which log Z +
+// factor k. The density of s is treated as half-normal: it is measured at one s, at which log Z +
 // log p(L) is lower by a moderate amount than z, its value at 0. The curvature is multiplied by rate.
 func (a *arrow) zeroSpread(t *arrowState, z float64, k, j int, rate float64) (sd float64) {
 	at := j * (a.fac[k].Q + 1)

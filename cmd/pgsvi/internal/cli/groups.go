@@ -21,9 +21,9 @@ func WriteEffects(w io.Writer, all []data.GroupEffects) error {
 		"rank_hi"})
 	for _, e := range all {
 		for l, level := range e.LevelNames {
-			for j, effect := range e.Effects {
+			for j, effect := range e.ColumnNames() {
 				mean, sd := e.Mean.At(l, j), e.SD.At(l, j)
-				row := []string{e.Name, level, effect.Name}
+				row := []string{e.Name, level, effect}
 				for _, v := range []float64{mean, sd, mean - normal975*sd, mean + normal975*sd,
 					e.Rank.At(l, j), e.RankLo.At(l, j), e.RankHi.At(l, j)} {
 					row = append(row, strconv.FormatFloat(v, 'g', 9, 64))
