@@ -285,9 +285,9 @@ func setGroups(groups []Group, lin *site.LinearModel) ([]groupInfo, error) {
 	return all, nil
 }
 
-// prior returns the first prior of the effects of r, and the rule that learns it, given the scale of
-// the responses, that of the half-normal prior in its units, and the root mean square of the values
-// of each effect.
+// prior returns the first prior of the effects of r, and the rule that learns it. The unit is the
+// scale of the responses, and scale is the scale of the half-normal prior in this unit. The sizes are
+// the root mean squares of the values of each effect.
 func (r *Group) prior(unit, scale float64, sizes []float64) (gauss.Block, site.Factor) {
 	q := r.effects()
 	f := site.Factor{Learn: !r.Fixed, Independent: r.Independent}

@@ -720,8 +720,7 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 	}
 	if n := len(groups); n > 1 {
 		return nil, fmt.Errorf("pgsvi: GLMOptions.Groups has %d groups (%s, %s, …), but a GLM that "+
-			"reads its rows in passes supports one; keep the largest, so that the columns of the others "+
-			"have the standard deviation PriorSD, or use NewGLM: %w", n, groups[0].Name,
+			"reads its rows in passes supports one; keep the largest, or use NewGLM: %w", n, groups[0].Name,
 			groups[1].Name, ErrParam)
 	}
 	if o.Learn != nil && g.lin.Terms.Noise() == 0 {
@@ -741,9 +740,8 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 }
 
 // errGroupRowsLearn is the error of learning with a group of rows that are not kept.
-var errGroupRowsLearn = fmt.Errorf("pgsvi: a GLM with GLMOptions.Groups that reads its rows in passes "+
-	"supports Learn, which finds PriorSD and the likelihood, for GaussianNoise only; leave "+
-	"GLMOptions.Learn nil, and learn them with NewGLM from a part of the levels: %w", ErrParam)
+var errGroupRowsLearn = fmt.Errorf("pgsvi: GLMOptions.Learn of rows that are read in passes supports "+
+	"Groups for GaussianNoise only; set it to nil, or learn from some of the levels with NewGLM: %w", ErrParam)
 
 // The largest memory of a GLM with a group that reads its rows in passes: the numbers of one state
 // with its factors are counted groupStates times, for states to try and for scratch, and a pass has

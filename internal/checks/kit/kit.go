@@ -759,7 +759,7 @@ func Resumed[R, P any](t *testing.T, fresh func() *pgsvi.Stream[R, P],
 		}
 	}
 	if one.Len() != two.Len() {
-		t.Errorf("%d items, and %d where none was loaded", two.Len(), one.Len())
+		t.Errorf("%d items, and %d without loading", two.Len(), one.Len())
 	}
 	a, err := one.Posterior()
 	if err != nil {
