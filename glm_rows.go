@@ -740,8 +740,8 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 }
 
 // errGroupRowsLearn is the error of learning with a group of rows that are not kept.
-var errGroupRowsLearn = fmt.Errorf("pgsvi: GLMOptions.Learn of rows that are read in passes supports "+
-	"Groups for GaussianNoise only; set it to nil, or learn from some of the levels with NewGLM: %w", ErrParam)
+var errGroupRowsLearn = fmt.Errorf("pgsvi: Learn from rows that are read in passes supports Groups for "+
+	"GaussianNoise only; use NewGLM with the rows of some levels, or do not learn: %w", ErrParam)
 
 // The largest memory of a GLM with a group that reads its rows in passes: the numbers of one state
 // with its factors are counted groupStates times, for states to try and for scratch, and a pass has

@@ -454,7 +454,7 @@ func TestGLMRowsGroupsErrors(t *testing.T) {
 		{good, 5, GLMOptions{Groups: []Group{{Name: "a", First: 1, Levels: 2}, {Name: "b", First: 3,
 			Levels: 2}}}, ErrParam, "has 2 groups (a, b, …), but"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Learn: &LearnOptions{}}, ErrParam,
-			"leave GLMOptions.Learn nil"},
+			"or do not learn"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Prior: prior}, ErrParam,
 			"diagonal prior"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Prior: far}, ErrParam,

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
@@ -110,17 +109,13 @@ func (q *ArrowState) divergence() (kl, size float64) {
 type ArrowLook struct {
 	At *ArrowState // nil if the look was read from another machine, or at first sites
 
-	mu     sync.Mutex
-	of     *Grouping
-	sums   *Sums  // E, its error, and the blocks of Xᵀ∂₁ and Xᵀdiag(max(0, −∂₂))X
-	clip   *Sums  // the blocks of Xᵀdiag(max(0, ∂₂))X; nil if no ∂₂ is positive
-	lost   string // why a row has no expectation, for the least such block
-	lostAt uint64
+	rowSums // E, its error, and the blocks of Xᵀ∂₁ and Xᵀdiag(max(0, −∂₂))X
+	of      *Grouping
 }
 
 // NewArrowLook returns a look at q before any row.
 func NewArrowLook(q *ArrowState, g *Grouping) *ArrowLook {
-	return &ArrowLook{At: q, of: g, sums: NewSums(g.Sums())}
+	return &ArrowLook{At: q, of: g, rowSums: rowSums{sums: NewSums(g.Sums())}}
 }
 
 // marginals stores the means and variances of the chunk in w at the state. With r the row minus what
@@ -236,40 +231,8 @@ func (l *ArrowLook) addStart(w *groupLane, h *parallel.Halt, block uint64, t *te
 	l.put(w, block, &l.sums)
 }
 
-// lose records that the state has no ELBO because of a row of the block.
-func (l *ArrowLook) lose(block uint64, why string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.loseLocked(block, why)
-}
-
-func (l *ArrowLook) loseLocked(block uint64, why string) {
-	if l.lost == "" || block < l.lostAt {
-		l.lost, l.lostAt = why, block
-	}
-}
-
-// full reports whether the sums could overflow if o were merged. A nil o means one more chunk.
-func (l *ArrowLook) full(o *ArrowLook) bool {
-	if o == nil {
-		return l.sums.Full(nil)
-	}
-	return l.sums.Full(o.sums)
-}
-
 // merge adds the sums of o.
-func (l *ArrowLook) merge(o *ArrowLook) {
-	l.sums.Merge(o.sums)
-	if o.clip != nil {
-		if l.clip == nil {
-			l.clip = NewSums(l.of.Sums())
-		}
-		l.clip.Merge(o.clip)
-	}
-	if o.lost != "" {
-		l.loseLocked(o.lostAt, o.lost)
-	}
-}
+func (l *ArrowLook) merge(o *ArrowLook) { l.rowSums.merge(&o.rowSums, l.of.Sums()) }
 
 // state writes or reads the sums.
 func (l *ArrowLook) state(c *save.Coder) {

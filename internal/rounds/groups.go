@@ -219,7 +219,7 @@ func newGroupFirst(g *Grouping) *GroupFirst {
 
 // emptyGroupFirst returns a GroupFirst to be read.
 func emptyGroupFirst(g *Grouping) *GroupFirst {
-	return &GroupFirst{Start: &ArrowLook{of: g, sums: &Sums{}}, moments: &Sums{}, means: &Sums{}}
+	return &GroupFirst{Start: &ArrowLook{of: g, rowSums: rowSums{sums: &Sums{}}}, moments: &Sums{}, means: &Sums{}}
 }
 
 // Near returns where a fit starts for a response: the linear predictor, and the precision of the

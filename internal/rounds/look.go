@@ -22,14 +22,10 @@ import (
 type Look struct {
 	At *gauss.Gaussian // nil if the look was read from another machine
 
-	mu      sync.Mutex
+	rowSums // E, its error, Xᵀ∂₁, and the triangle of Xᵀdiag(max(0, −∂₂))X
 	d       int
-	sums    *Sums   // E, its error, Xᵀ∂₁, and the triangle of Xᵀdiag(max(0, −∂₂))X
-	clip    *Sums   // the triangle of Xᵀdiag(max(0, ∂₂))X; nil if no ∂₂ is positive
 	widest  float64 // the largest xᵀVx
 	certain bool    // every ∂₁ and ∂₂ is accurate and no −∂₂ is negative
-	lost    string  // why a row has no expectation, for the least such block
-	lostAt  uint64  // the number of that block
 	tilts   *tilted // nil if no derivatives in parameters are wanted
 }
 
@@ -38,7 +34,7 @@ func triangle(d int) int { return d * (d + 1) / 2 }
 
 // NewLook returns a look at q, which has d weights, before any row.
 func NewLook(q *gauss.Gaussian, d int) *Look {
-	return &Look{At: q, d: d, sums: NewSums(lookSums(d)), certain: true}
+	return &Look{At: q, d: d, rowSums: rowSums{sums: NewSums(lookSums(d))}, certain: true}
 }
 
 // lookSums returns the length of Look.sums for d weights.
@@ -145,44 +141,49 @@ func (lane *Lane) pack(dst []float64, x *design.Matrix, w []float64) {
 	}
 }
 
-// lose records that the state has no ELBO because of a row of the block.
-func (l *Look) lose(block uint64, why string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.loseLocked(block, why)
-}
-
-func (l *Look) loseLocked(block uint64, why string) {
-	if l.lost == "" || block < l.lostAt {
-		l.lost, l.lostAt = why, block
-	}
-}
-
-// full reports whether the sums of l could overflow if the sums of o were added. A nil o means one
-// more chunk.
-func (l *Look) full(o *Look) bool {
-	if o == nil {
-		return l.sums.Full(nil)
-	}
-	return l.sums.Full(o.sums)
-}
-
 // merge adds the sums of o.
 func (l *Look) merge(o *Look) {
-	l.sums.Merge(o.sums)
-	if o.clip != nil {
-		if l.clip == nil {
-			l.clip = NewSums(triangle(l.d))
-		}
-		l.clip.Merge(o.clip)
-	}
+	l.rowSums.merge(&o.rowSums, triangle(l.d))
 	if l.tilts != nil && o.tilts != nil {
 		l.tilts.sums.Merge(o.tilts.sums)
 		l.tilts.lost = l.tilts.lost || o.tilts.lost
 	}
 	l.widest, l.certain = max(l.widest, o.widest), l.certain && o.certain
+}
+
+// rowSums holds sums over rows at a state.
+type rowSums struct {
+	mu     sync.Mutex
+	sums   *Sums  // expectations and their derivatives, with max(0, −∂₂) as precisions
+	clip   *Sums  // the same with max(0, ∂₂) alone; nil if no ∂₂ is positive
+	lost   string // why a row has no expectation, for the least such block
+	lostAt uint64 // the number of that block
+}
+
+// lose records that the state has no ELBO because of a row of the block.
+func (s *rowSums) lose(block uint64, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loseLocked(block, why)
+}
+
+func (s *rowSums) loseLocked(block uint64, why string) {
+	if s.lost == "" || block < s.lostAt {
+		s.lost, s.lostAt = why, block
+	}
+}
+
+// merge adds the sums of o. A clip has the given number of sums.
+func (s *rowSums) merge(o *rowSums, clip int) {
+	s.sums.Merge(o.sums)
+	if o.clip != nil {
+		if s.clip == nil {
+			s.clip = NewSums(clip)
+		}
+		s.clip.Merge(o.clip)
+	}
 	if o.lost != "" {
-		l.loseLocked(o.lostAt, o.lost)
+		s.loseLocked(o.lostAt, o.lost)
 	}
 }
 

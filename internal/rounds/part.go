@@ -2,6 +2,7 @@ package rounds
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -211,16 +212,16 @@ func (p *Part) Begin(block uint64) error {
 // more block.
 func (p *Part) full(o *Part) bool {
 	if o == nil {
-		o = &Part{Looks: make([]*Look, len(p.Looks)), Arrows: make([]*ArrowLook, len(p.Arrows)),
-			First: &First{}}
+		o = &Part{Looks: slices.Repeat([]*Look{{}}, len(p.Looks)),
+			Arrows: slices.Repeat([]*ArrowLook{{}}, len(p.Arrows)), First: &First{}}
 	}
 	for i, l := range p.Looks {
-		if l.full(o.Looks[i]) {
+		if l.sums.Full(o.Looks[i].sums) {
 			return true
 		}
 	}
 	for i, l := range p.Arrows {
-		if l.full(o.Arrows[i]) {
+		if l.sums.Full(o.Arrows[i].sums) {
 			return true
 		}
 	}
@@ -404,7 +405,7 @@ func (p *Part) State(c *save.Coder) {
 			p.First.Group = emptyGroupFirst(p.Groups)
 		}
 		for range arrows {
-			p.Arrows = append(p.Arrows, &ArrowLook{of: p.Groups, sums: &Sums{}})
+			p.Arrows = append(p.Arrows, &ArrowLook{of: p.Groups, rowSums: rowSums{sums: &Sums{}}})
 		}
 		if docs {
 			p.Docs = NewDocs(most, words, p.Size)
@@ -413,7 +414,7 @@ func (p *Part) State(c *save.Coder) {
 			p.Sums = &Sums{}
 		}
 		for range n {
-			p.Looks = append(p.Looks, &Look{d: p.Size, certain: true, sums: &Sums{}})
+			p.Looks = append(p.Looks, &Look{d: p.Size, certain: true, rowSums: rowSums{sums: &Sums{}}})
 		}
 	}
 	if p.Blocks.Empty() || c.Err() != nil {
