@@ -150,7 +150,7 @@ func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 		return min(r.spread.Lo, sd), r.spread.Hi // the density may be highest at 0
 	}
 	s := r.spread.SD[j]
-	if !(s <= sd) { // in particular if sd is 0
+	if !(s < sd) { // in particular if sd is 0
 		return max(0, sd-normal95*s), sd + normal95*s
 	}
 	return sd * math.Exp(-normal95*s/sd), sd * math.Exp(normal95*s/sd)
