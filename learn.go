@@ -52,13 +52,13 @@ type LearnOptions struct {
 	// and the function can hardly be told apart.
 	//
 	// The density of θ is proportional to exp(ELBO(θ)) p(θ) between the Bounds. Up to three
-	// parameters are integrated on a lattice of about 9, 37 or 81 points, and four to ten by a
-	// central composite design of 25 to 149 points, which is less accurate. More parameters are an
-	// error. Each point costs a fit and, in every prediction, as much time as a posterior without
+	// parameters are integrated on a lattice of about 9, 37 or 81 points, or, up to 200 rows, of up to
+	// 60, 250 or 900 points. Four to ten are integrated by a central composite design of 25 to 149
+	// points, which is less accurate. More parameters are an error. Each point costs a fit and, in every prediction, as much time as a posterior without
 	// Integrate; a GP keeps about N² numbers for each point.
 	//
-	// Predictions, effects, weights and the intervals of Learned then come from the mixture. LOO, PSIS and
-	// the updates of a posterior use the best values.
+	// Predictions, effects, weights and the intervals of Learned then come from the mixture. LOO, PSIS
+	// and the updates of a posterior use the best values.
 	Integrate bool
 }
 
