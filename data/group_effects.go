@@ -80,8 +80,8 @@ func (m *Model) GroupEffects(post *pgsvi.GLMPosterior) ([]GroupEffects, error) {
 	return all, m.setRanks(all, post)
 }
 
-// ColumnNames returns the names of the columns of Mean, SD and Rank: those of Effects, for each of
-// the Classes if there are any.
+// ColumnNames names the columns of Mean, SD and Rank. There is a column for each of the Effects, or,
+// if there are Classes, for each effect on each class.
 func (e *GroupEffects) ColumnNames() (names []string) {
 	for _, effect := range e.Effects {
 		names = append(names, effect.Name)
