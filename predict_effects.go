@@ -268,9 +268,59 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 //   - ErrNotFinite if an element is not finite, a row has no expected response, or an effect is too
 //     large for a float64. An SD of +Inf is not an error.
 //
-// Otherwise it is an error of Prediction.Moments.
+// Otherwise it is an error of Prediction.Moments. The effects of a posterior that is integrated over
+// hyperparameters have the moments of the mixture.
 func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effects, error) {
-	opt = cmp.Or(opt, &EffectOptions{})
+	all := &Effects{}
+	rows, err := p.mixedEffects(func(q *GLMPosterior) ([]Effect, error) {
+		e, err := q.marginalEffects(x, cmp.Or(opt, &EffectOptions{}))
+		if err != nil {
+			return nil, err
+		}
+		all.Title = e.Title
+		return e.Rows, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	all.Rows = rows
+	return all, nil
+}
+
+// mixedEffects returns the effects that f returns for p, or, if p is a mixture, their moments over the
+// components.
+func (p *GLMPosterior) mixedEffects(f func(q *GLMPosterior) ([]Effect, error)) ([]Effect, error) {
+	if p.mixture == nil {
+		return f(p)
+	}
+	prob, parts := p.components()
+	var found [][]Effect
+	for _, q := range parts {
+		rows, err := f(q.(*GLMPosterior))
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, rows)
+	}
+	n := len(found[0])
+	mean, square := make([]float64, n), make([]float64, n)
+	t, m, v := newTotalMoments(mean, square), make([]float64, n), make([]float64, n)
+	for k, rows := range found {
+		for j, r := range rows {
+			m[j], v[j] = r.Mean, r.SD*r.SD
+		}
+		t.add(prob[k], m, v)
+	}
+	t.finish()
+	all := make([]Effect, n)
+	for j, r := range found[0] {
+		all[j] = newEffect(r.Name, effect.Effect{Mean: mean[j], SD: math.Sqrt(square[j])})
+	}
+	return all, nil
+}
+
+// marginalEffects is MarginalEffects for q without a mixture.
+func (p *GLMPosterior) marginalEffects(x mat.Matrix, opt *EffectOptions) (*Effects, error) {
 	_, features, err := p.columnsOf(opt)
 	if err != nil {
 		return nil, err
@@ -316,7 +366,18 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 // ErrShape if a and b have different numbers of rows or the likelihood is Softmax. Otherwise it is
 // an error of MarginalEffects.
 func (p *GLMPosterior) MeanDifference(a, b mat.Matrix, opt *EffectOptions) (e Effect, err error) {
-	opt = cmp.Or(opt, &EffectOptions{})
+	all, err := p.mixedEffects(func(q *GLMPosterior) ([]Effect, error) {
+		e, err := q.meanDifference(a, b, cmp.Or(opt, &EffectOptions{}))
+		return []Effect{e}, err
+	})
+	if err != nil {
+		return e, err
+	}
+	return all[0], nil
+}
+
+// meanDifference is MeanDifference for q without a mixture.
+func (p *GLMPosterior) meanDifference(a, b mat.Matrix, opt *EffectOptions) (e Effect, err error) {
 	if latentsOf(p.lik) > 1 {
 		return e, fmt.Errorf("pgsvi: MeanDifference does not support Softmax; use "+
 			"MarginalEffects: %w",

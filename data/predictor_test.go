@@ -266,9 +266,7 @@ func TestExplain(t *testing.T) {
 	want := mean("gold") - mean("basic")
 	for _, r := range effects.Rows {
 		if r.Name == "plan=gold" {
-			// The posterior is integrated over the standard deviation of the shops. Effects use the
-			// moments of its latent values, and Prob the mixture.
-			if math.Abs(r.Mean-want) > 1e-4 {
+			if math.Abs(r.Mean-want) > 1e-6 {
 				t.Errorf("marginal effect %v, want %v", r.Mean, want)
 			}
 			return
