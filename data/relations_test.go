@@ -131,13 +131,7 @@ func TestRelations(t *testing.T) {
 				for i, w := range want {
 					far = max(far, math.Abs(got[i]-w)/(1+math.Abs(w)))
 				}
-				tol := 1e-6
-				if strings.Contains(rhs, "(1 | s)") {
-					// The points of the integral over the standard deviation depend on estimates of
-					// curvature, which differ by more than the fit at each point.
-					tol = 1e-4
-				}
-				if !(far < tol) {
+				if !(far < 1e-6) {
 					t.Errorf("seed %d, %s, %s: predictions differ by %.2g", seed, text, name, far)
 				}
 			}

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"errors"
 	"math"
 	"slices"
 
@@ -54,7 +55,7 @@ const (
 	gridLeast      = 6    // the step is halved if fewer points cover the density
 	gridMost       = 24   // points, at most
 	gridHalves     = 3    // halvings, at most
-	gridSlack      = 1e-6 // gap of the fit at a point, in nats
+	gridSlack      = 1e-8 // gap of the fit at a point, in nats
 	gridSteps      = 60   // steps of the fit at a point, at most
 )
 
@@ -97,8 +98,9 @@ func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 	g := &run
 	g.factor = f
 	tau := math.Abs(a.cur.by.L[f][0])
-	if g.scale = g.spread(tau); !(g.scale > 0) || math.IsInf(g.scale, 0) {
-		return nil, s.Workers.Halt.Err()
+	var err error
+	if g.scale, err = g.spread(tau); err != nil || !(g.scale > 0) || math.IsInf(g.scale, 0) {
+		return nil, errors.Join(err, s.Workers.Halt.Err())
 	}
 	g.step = gridStep * g.scale / math.Hypot(tau, g.scale)
 	mode := int(math.Round(math.Asinh(tau/g.scale) / g.step))
@@ -106,7 +108,7 @@ func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 		return nil, err
 	}
 	g.lo, g.hi = mode, mode
-	err := g.extend()
+	err = g.extend()
 	for range gridHalves {
 		if err != nil || g.covering() >= gridLeast {
 			break
@@ -158,15 +160,15 @@ func (a *arrow) gridFactor() (found int, several bool) {
 	return found, false
 }
 
-// spread returns the standard deviation of τ by the curvature of log Z + log p at the present
-// sites, times 1 − ρ; see ArrowAlgebra.gain. The present standard deviation is tau.
-func (g *gridRun) spread(tau float64) float64 {
+// spread returns the standard deviation of τ, whose present value is tau. The curvature of log Z +
+// log p at the present sites gives a first value, which is too small because sites follow τ. A fit at
+// that distance corrects it. So the points do not depend on the steps that led to the present state.
+func (g *gridRun) spread(tau float64) (sd float64, err error) {
 	a, t := g.from.mover, g.from.sums()
 	at := func(x float64) float64 {
 		t.by.L[g.factor][0] = x
 		return a.logZ(t, nil)
 	}
-	rate := g.from.flatness(t)
 	unit := max(tau, sigmaKick*a.sigma.start[g.factor][0])
 	z := at(tau)
 	for range 2 {
@@ -175,8 +177,25 @@ func (g *gridRun) spread(tau float64) float64 {
 			unit = 1 / math.Sqrt(bend)
 		}
 	}
-	return unit / math.Sqrt(rate)
+	var log [2]float64
+	for i, x := range []float64{tau, tau + unit} {
+		l := g.from.L()
+		l[g.factor][0] = x
+		f, err := g.fit(l, 0, g.start())
+		if err != nil {
+			return 0, err
+		}
+		log[i] = f.log
+	}
+	if drop := log[0] - log[1]; drop > gridFlat && !math.IsInf(drop, 0) {
+		return unit / math.Sqrt(2*drop), nil
+	}
+	return unit, nil
 }
+
+// gridFlat is the smallest fall of the log density, at the first value of the standard deviation of τ,
+// that corrects it.
+const gridFlat = 0.01
 
 // flatness returns 1 − ρ at t, which has the sums and the L of the present state; see gain.
 func (s *ArrowAlgebra) flatness(t *arrowState) float64 {
