@@ -22,6 +22,7 @@ const (
 	designSteps = 30  // Newton steps to the mode, at most
 	designDiff  = 0.1 // step of differences in θ
 	designRate  = 0.2 // least 1 − ρ of the surrogate
+	designWide  = 2   // scale of a standard deviation near 0, in units of its uncertainty
 	designLong  = 1.0 // longest step in each θ
 )
 
@@ -52,8 +53,11 @@ func (s *ArrowAlgebra) designParams() (params []designParam, err error) {
 		if !x.rule.Learn || x.rule.Scale == nil || a.levelsWithRows(f) >= MostGridLevels {
 			continue
 		}
-		for i := range x.Q {
+		for i, sd := range a.sds(f, a.cur.by.L[f]) {
 			c := spread[x.number].SD[i]
+			if sd < c { // near 0 the density of θ is closer to a Gaussian with a larger scale
+				c *= designWide
+			}
 			least := 0.1 * a.sigma.start[f][i*x.Q+i]
 			if !(c > least) || math.IsInf(c, 0) {
 				c = least
