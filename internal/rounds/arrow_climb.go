@@ -414,7 +414,11 @@ func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
 	next.L, to = s.Maximize(q.L, &next.Sums, next.HB, next.HG)
 	f.Promise = max(0, from-c.surrogate(q, next, f))
 	f.Next = next
-	f.Rate = s.Rate(q.L, f.moved(q), c.lastL, c.moved)
+	f.Rate = 1
+	if c.Found != nil {
+		f.Rate = c.Found.Rate
+	}
+	f.Rate = s.Rate(q.L, f.moved(q), c.lastL, c.moved, f.Rate)
 	f.Gain = max(0, to-from) / f.Rate
 	if !next.factor(c.Halt, c.shared()) {
 		return fmt.Errorf("a natural step: %w", sentinel.ErrNotFinite)

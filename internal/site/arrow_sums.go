@@ -127,8 +127,10 @@ func (s *ArrowSums) Length(l, move []float64) (most float64) {
 }
 
 // Rate estimates 1 − ρ; see sigmaRate. A profile would move l by move, and it would have moved
-// lastL by lastMove. A nil lastL means 1.
-func (s *ArrowSums) Rate(l, move, lastL, lastMove []float64) float64 {
+// lastL by lastMove. A nil lastL means 1. If
+// L moved by less than rateLeast standard deviations, the moves are mostly rounding, and the estimate
+// is last.
+func (s *ArrowSums) Rate(l, move, lastL, lastMove []float64, last float64) float64 {
 	if lastL == nil {
 		return 1
 	}
@@ -140,8 +142,8 @@ func (s *ArrowSums) Rate(l, move, lastL, lastMove []float64) float64 {
 		dx += square((l[i] - lastL[i]) / units[k])
 		dr += square((move[i] - lastMove[i]) / units[k])
 	}
-	if !(dx > 0) {
-		return 1
+	if !(dx > rateLeast*rateLeast) {
+		return last
 	}
 	return max(leastRate, min(1, math.Sqrt(dr/dx)))
 }
@@ -155,5 +157,9 @@ func (s *ArrowSums) Evidence(sums *gauss.Sums, hb, hg []float64, square, weight 
 	s.a.hb, s.a.hg = nil, nil // the evidence scales its own
 	return e
 }
+
+// rateLeast is the least step of L, in standard deviations, from which Rate estimates: a profile ends
+// within about 1e-5 of them.
+const rateLeast = 1e-3
 
 func square(x float64) float64 { return x * x }
