@@ -127,9 +127,8 @@ func (s *ArrowSums) Length(l, move []float64) (most float64) {
 }
 
 // Rate estimates 1 − ρ; see sigmaRate. A profile would move l by move, and it would have moved
-// lastL by lastMove. A nil lastL means 1. If
-// L moved by less than rateLeast standard deviations, the moves are mostly rounding, and the estimate
-// is last.
+// lastL by lastMove. A nil lastL means 1. If L moved by less than rateLeast standard deviations, the
+// moves are mostly rounding, and Rate returns last.
 func (s *ArrowSums) Rate(l, move, lastL, lastMove []float64, last float64) float64 {
 	if lastL == nil {
 		return 1
