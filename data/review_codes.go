@@ -104,7 +104,7 @@ func (l *learner) mayBeCodes() bool {
 		likeCodes(len(l.values), l.min, l.max)
 }
 
-// curved reports whether a formula uses a column as a number, in s, poly or log, although the
+// curved reports whether a formula uses a column as a number, in s or poly, although the
 // column would need a decision otherwise.
 func (t *Table) curved(f *formula.Formula, name string) bool {
 	p := t.profiles[t.place[name]]
@@ -119,7 +119,7 @@ func (t *Table) curved(f *formula.Formula, name string) bool {
 // curve reports whether a term is a function of the numbers in a column.
 func curve(term formula.Term, name string) bool {
 	switch term.(type) {
-	case formula.Smooth, formula.Poly, formula.Log:
+	case formula.Smooth, formula.Poly:
 		return slices.Contains(term.Columns(), name)
 	}
 	return false
