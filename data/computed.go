@@ -58,8 +58,8 @@ func (t *Table) withComputed(f *formula.Formula) (*Table, error) {
 	return &q, nil
 }
 
-// computable returns the columns of a formula that may be computed: the columns of terms except of
-// . and groups, and those of exposure, offset and weight.
+// computable returns the columns of a formula that may be computed. These are the columns of terms,
+// except the columns that . leaves out and groups, and the columns of exposure, offset and weight.
 func computable(f *formula.Formula) (names []string) {
 	for _, t := range f.Terms {
 		switch t := t.(type) {

@@ -36,8 +36,8 @@
 //
 // # Computed columns
 //
-// A computed column is a function of the numbers in each row, as in R. It may stand wherever a column
-// of numbers may stand, except as the outcome and as a group.
+// A computed column is a function of the numbers in each row, as in R. A term may use it like any
+// column of numbers. The outcome and groups are columns of the table.
 //
 //	I(x^2), I(x*z), I(x/100)     arithmetic with + - * / ^ ( ) and numbers; I keeps it apart from
 //	                             the terms of a formula, where x*z means x + z + x:z

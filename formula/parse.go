@@ -348,8 +348,8 @@ func (p *parser) barred() bool {
 	return true // group reports the missing parenthesis
 }
 
-// power reads a sum in parentheses, and a power, which adds the interactions of up to so many columns
-// of the sum.
+// power reads a sum in parentheses and the power n after it, which adds the interactions of up to n
+// columns of the sum.
 func (p *parser) power() (terms []Term) {
 	p.next()
 	var columns []string

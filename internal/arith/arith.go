@@ -1,6 +1,6 @@
 // Package arith reads, prints and evaluates the computed columns of formulas, such as I(x^2) and
-// log(x + 1). A computed column is a function of the numbers in a row. The grammar and the
-// precedence of the operators are those of R:
+// log(x + 1). A computed column is a function of the numbers in a row. R has the same grammar and
+// the same precedence of operators:
 //
 //	call    = ("I" | function) "(" sum ")"
 //	sum     = product {("+" | "-") product}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestValues checks values and canonical texts. The values are those of R for x = 3, z = −2 and
-// `a b` = 0.5.
+// TestValues checks values and canonical texts for x = 3, z = −2 and `a b` = 0.5. R has the same
+// values.
 func TestValues(t *testing.T) {
 	at := map[string]float64{"x": 3, "z": -2, "a b": 0.5}
 	for _, c := range []struct {
