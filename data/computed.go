@@ -11,9 +11,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// This file makes the computed columns of a formula. factor(x) is a copy of column x that is read as
-// a category, and I(x^2) and log(x) are functions of numbers; package arith evaluates them. ModelOf
-// calls withComputed first. From then on a computed column is a column of the table like any other,
+// This file makes the computed columns of a formula. factor(x) is a copy of column x that is read
+// as a category, and I(x^2) and log(x) are functions of numbers; package arith evaluates them.
+// ModelOf calls withComputed first. From then on a computed column is a column of the table like any other,
 // with decisions of its own, so one column can be a number in one term and a category in another,
 // and every term that takes numbers takes I(x^2). Its cells are empty in a record of the table.
 // Encoder.fillComputed fills them from the other cells of the row.
@@ -31,8 +31,8 @@ func (t *Table) withComputed(f *formula.Formula) (*Table, error) {
 		}
 		_, twice := q.place[name]
 		if own, there := t.place[name]; ready && there && !t.isMade(own) {
-			return nil, t.named(fmt.Errorf("pgsvi: the table has a column named %s, so the term is "+
-				"ambiguous; rename the column: %w", csvQuote(name), pgsvi.ErrParam))
+			return nil, t.named(fmt.Errorf("pgsvi: the table has a column named %s, so the term "+
+				"is ambiguous; rename the column: %w", csvQuote(name), pgsvi.ErrParam))
 		}
 		if !ready || twice {
 			continue
@@ -58,8 +58,8 @@ func (t *Table) withComputed(f *formula.Formula) (*Table, error) {
 	return &q, nil
 }
 
-// computable returns the columns of a formula that may be computed. These are the columns of terms,
-// except the columns that . leaves out and groups, and the columns of exposure, offset and weight.
+// computable returns the columns of a formula that may be computed. These are the columns of
+// exposure, offset, weight and terms, except groups and the columns that . leaves out.
 func computable(f *formula.Formula) (names []string) {
 	for _, t := range f.Terms {
 		switch t := t.(type) {
@@ -85,7 +85,8 @@ func sources(name string) (columns []string, computed bool) {
 	return nil, false
 }
 
-// isMade reports whether column j is not in the file: it is a factor, or it is computed from numbers.
+// isMade reports whether column j is not in the file, because it is a factor or is computed from
+// numbers.
 func (t *Table) isMade(j int) bool { return j >= len(t.profiles)-t.computed }
 
 // isComputed reports whether column j is computed from numbers.
@@ -183,10 +184,13 @@ func (c *column) compute(cells []cell) cell {
 	x := few[:0]
 	for _, from := range c.from {
 		v := &cells[from.place]
-		if from.isGapCell(v) {
+		if from.isGapCell(v) && (c.Missing != missingError || from.Missing != missingError) {
 			return cell{kind: absentCell}
 		}
-		f, err := from.value(v)
+		f, ok, err := from.number(v)
+		if !ok && err == nil {
+			_, err = from.putMissing(nil, 0, 1)
+		}
 		if err != nil {
 			return cell{kind: unreadCell, s: sentinel.Plain(from.wrap(err))}
 		}

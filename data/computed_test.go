@@ -117,7 +117,8 @@ func computedTable(t *testing.T, n int) *Table {
 		x, z, u := 0.5+8*rng.Float64(), rng.NormFloat64(), 1+4*rng.Float64()
 		y := 2 + 0.1*x*x - z*math.Log(x) + 0.3*float64(i%5) + math.Log(u) + 0.3*rng.NormFloat64()
 		fmt.Fprintf(&b, "%.6f,%d,%v,%v,%v,%s,g%d,%v,%v,%v,%v,%v\n", y, rng.IntN(9), x, z, u,
-			[]string{"a", "b", "c"}[rng.IntN(3)], i%5, x*x, x*z, math.Log(x), math.Log(u), math.Sqrt(u))
+			[]string{"a", "b", "c"}[rng.IntN(3)], i%5, x*x, x*z, math.Log(x), math.Log(u),
+			math.Sqrt(u))
 	}
 	return tableOf(t, b.String())
 }
@@ -156,7 +157,8 @@ func TestArithmetic(t *testing.T) {
 		{"y ~ 0 + f:log(x)", "y ~ 0 + f:lx"},
 		{"y ~ x + (x + I(x^2) | g) + offset(log(t))", "y ~ x + (x + x2 | g) + offset(lt)"},
 		{"y ~ (log(x) + f || g)", "y ~ (lx + f || g)"},
-		{"y ~ s(log(x)) + poly(I(x*z), 2) + weight(sqrt(t))", "y ~ s(lx) + poly(xz, 2) + weight(root)"},
+		{"y ~ s(log(x)) + poly(I(x*z), 2) + weight(sqrt(t))",
+			"y ~ s(lx) + poly(xz, 2) + weight(root)"},
 		{"n ~ x + exposure(sqrt(t))", "n ~ x + exposure(root)"},
 		{"y ~ (log(x) + I(x * z))^2", "y ~ lx*xz"},
 	} {
@@ -277,10 +279,11 @@ func TestArithmeticEffects(t *testing.T) {
 	}
 }
 
-// TestArithmeticMistakes checks that a value that cannot be computed is an error with its row and its
-// term, and never a number.
+// TestArithmeticMistakes checks that a value that cannot be computed is an error with its row and
+// its term, and never a number.
 func TestArithmeticMistakes(t *testing.T) {
-	table := tableOf(t, "y,x,z,f,when,w,log(w),one\n1.5,2,1,a,2020-01-02,1,0,1\n2,3,0,b,2020-02-02,2,1,1\n"+
+	table := tableOf(t, "y,x,z,f,when,w,log(w),one\n1.5,2,1,a,2020-01-02,1,0,1\n"+
+		"2,3,0,b,2020-02-02,2,1,1\n"+
 		"4,1.5,2,a,2020-03-02,3,1.5,1\n3,4,3,b,2020-05-02,4,2,1\n")
 	for _, c := range []struct{ formula, want string }{
 		{"y ~ I(x/z)", `line 3, column "I(x/z)": I(x/z) is +Inf where x is 3 and z is 0`},
@@ -301,11 +304,13 @@ func TestArithmeticMistakes(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.formula, err, c.want)
 		}
 	}
+	wrong := `I(x * f): column "f" is a category, but arithmetic needs a number`
 	if _, err := table.Model("y ~ I(x*f)", Category("f")); err == nil ||
-		!strings.Contains(err.Error(), `I(x * f): column "f" is a category, but arithmetic needs a number`) {
+		!strings.Contains(err.Error(), wrong) {
 		t.Error(err)
 	}
-	if m := mustModel(t, table, "y ~ . - when - one", Category("f")); !slices.Contains(m.Names, "log(w)") {
+	m := mustModel(t, table, "y ~ . - when - one", Category("f"))
+	if !slices.Contains(m.Names, "log(w)") {
 		t.Errorf("features %q", m.Names) // the column of the table
 	}
 	_, p := mustFit(t, mustModel(t, table, "y ~ x + log(x) + I(x/(w + 1))"), nil)
@@ -316,12 +321,15 @@ func TestArithmeticMistakes(t *testing.T) {
 		is   error
 	}{
 		{map[string]any{"x": 0, "w": 1}, "log(x) is -Inf where x is 0", pgsvi.ErrParam},
-		{map[string]any{"x": 1, "w": -1}, "I(x/(w + 1)) is +Inf where x is 1 and w is -1", pgsvi.ErrParam},
-		{map[string]any{"x": 1, "w": "many"}, `column "w": "many" is not a number`, pgsvi.ErrNotFinite},
-		{map[string]any{"x": 1}, `column "I(x/(w + 1))": the value is missing`, pgsvi.ErrNotFinite},
+		{map[string]any{"x": 1, "w": -1}, "I(x/(w + 1)) is +Inf where x is 1 and w is -1",
+			pgsvi.ErrParam},
+		{map[string]any{"x": 1, "w": "many"}, `column "w": "many" is not a number`,
+			pgsvi.ErrNotFinite},
+		{map[string]any{"x": 1}, `column "w": the value is missing`, pgsvi.ErrNotFinite},
 		{map[string]any{"x": 1, "w": 1, "v": 1}, `no column "v"`, pgsvi.ErrParam},
 	} {
-		if a, err := p.Predict(c.row); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+		a, err := p.Predict(c.row)
+		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, %v; want %s", c.row, a, err, c.want)
 		}
 	}

@@ -58,8 +58,8 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 	return e, nil
 }
 
-// featureColumns returns the columns whose values determine features. The columns after the bar of a
-// group are not among them.
+// featureColumns returns the columns whose values determine features. The columns after the bar of
+// a group are not among them.
 func (t *term) featureColumns() (all []*column) {
 	switch {
 	case t.Kind != groupTerm:

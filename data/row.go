@@ -179,7 +179,8 @@ func noFieldOf[V any](e *Encoder, row map[string]V) error {
 func (e *Encoder) noField(name string) error {
 	var names []string
 	for _, c := range e.uses {
-		if name := cmp.Or(c.Of, c.Name); c.needed() && !c.Computed && !slices.Contains(names, name) {
+		name := cmp.Or(c.Of, c.Name)
+		if c.needed() && !c.Computed && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -48,8 +48,8 @@
 //
 // A computed column is an ordinary column with this text as its name: it is standardized, and a
 // prediction computes it from the columns of the new row. It is missing where one of its columns is
-// missing. A value that is not finite, such as log(0) or x/0, is an error that names the row and the
-// term. Only numbers can be computed with, so categories, dates and TRUE/FALSE are errors.
+// missing. A value that is not finite, such as log(0) or x/0, is an error that names the row and
+// the term. Only numbers can be computed with, so categories, dates and TRUE/FALSE are errors.
 //
 // # Random effects
 //
@@ -149,8 +149,8 @@ type Formula struct {
 
 // A Term is a Col, Interact, Cross, Smooth, Poly, Group or Rest.
 //
-// The name of a column in a term may be the text of a computed column, such as "I(x^2)" or "log(x)",
-// or, except in Smooth and Poly, a factor such as "factor(x)". The text must be as String prints it.
+// The name of a column in a term may be the text of a computed column, such as "I(x^2)", or, except
+// in Smooth and Poly, a factor such as "factor(x)". The text must be as String prints it.
 type Term interface {
 	// String returns the term as it is written in a formula.
 	String() string
@@ -216,8 +216,8 @@ type Rest struct {
 	Except []string
 }
 
-// quote returns a column of a term as it is written in a formula. The outcome, groups and the columns
-// that . leaves out are always columns of the table, so arith.Quote writes them.
+// quote returns a column of a term as it is written in a formula. The outcome, groups and the
+// columns that . leaves out are always columns of the table, so arith.Quote writes them.
 func quote(s string) string {
 	if of, ok := FactorOf(s); ok {
 		return factorName + "(" + arith.Quote(of) + ")"

@@ -31,12 +31,12 @@ var formulas = []struct{ text, words string }{
 	{"y ~ poly(x, 3) + log(z)", "y by log(z); a polynomial of degree 3 in x"},
 	{"y ~ x + I(x^2) + I((x - 5)/100) + f*sqrt(x)", "y by x, I(x^2) and I((x - 5)/100); f and " +
 		"sqrt(x) with their interactions"},
-	{"y ~ I(`a b` * -z^2 + 1e-05) + s(log1p(x)) + poly(log(x), 2)", "y by I(`a b` * -z^2 + 1e-05); " +
-		"a smooth curve of log1p(x); a polynomial of degree 2 in log(x)"},
-	{"`log(y)` ~ . - `log(x)` + (1 | `I(g)`)", "`log(y)` by every other column except `log(x)`; an " +
-		"intercept for each `I(g)`"},
-	{"y ~ (1 + x + I(x^2) + f:log2(x) | g) + offset(log(t))", "y by an intercept and a slope of x, " +
-		"I(x^2) and f:log2(x) for each g; log(t) is added to the linear predictor"},
+	{"y ~ I(`a b` * -z^2 + 1e-05) + s(log1p(x)) + poly(log(x), 2)",
+		"y by I(`a b` * -z^2 + 1e-05); a smooth curve of log1p(x); a polynomial of degree 2 in log(x)"},
+	{"`log(y)` ~ . - `log(x)` + (1 | `I(g)`)", "`log(y)` by every other column except `log(x)`; " +
+		"an intercept for each `I(g)`"},
+	{"y ~ (1 + x + I(x^2) + f:log2(x) | g) + offset(log(t))", "y by an intercept and a slope of " +
+		"x, I(x^2) and f:log2(x) for each g; log(t) is added to the linear predictor"},
 	{"y ~ (1 | school/class)",
 		"y by an intercept for each class within each school and each school"},
 	{"y ~ (0 + x || g)", "y by a slope of x for each g"},
@@ -82,7 +82,8 @@ func TestExpanded(t *testing.T) {
 		{"y ~ (a+b+c)^9", "y ~ a + b + c + a:b + a:c + b:c + a:b:c"},
 		{"y ~ (a + I(b^2) + a)^3 - 1", "y ~ 0 + a + I(b^2) + a:I(b^2)"},
 		{"y ~ a/b", "y ~ a + a:b"},
-		{"y ~ 0 + factor(a)/log(b)/`c)|`", "y ~ 0 + factor(a) + factor(a):log(b) + factor(a):log(b):`c)|`"},
+		{"y ~ 0 + factor(a)/log(b)/`c)|`",
+			"y ~ 0 + factor(a) + factor(a):log(b) + factor(a):log(b):`c)|`"},
 	} {
 		f, err := Parse(c.text)
 		if err != nil {
@@ -99,7 +100,8 @@ func TestBuilt(t *testing.T) {
 		Outcome: "died", Trials: "ill", Exposure: "days", Weight: "w", NoIntercept: true,
 		Terms: []Term{
 			Col("a b"), Interact{"a", "b"}, Smooth{"x", 8, true, 24}, Poly{"z", 2}, Col("log(u)"),
-			Group{By: []string{"g", "h"}, Slopes: []Term{Col("x"), Col("log(u)")}, Uncorrelated: true},
+			Group{By: []string{"g", "h"}, Slopes: []Term{Col("x"), Col("log(u)")},
+				Uncorrelated: true},
 			Group{By: []string{"g", "i"}, Joint: true, NoIntercept: true, Slopes: []Term{
 				Interact{"a", "b"}, Poly{"z", 2}, Cross{"v", "factor(u)"}}},
 			Rest{Except: []string{"id"}},
@@ -236,7 +238,7 @@ func TestMistakes(t *testing.T) {
 		{"y ~ factor(¦3)", "expected a column in factor(…)"},
 		{"y ~ factor(x ¦+ z", "unexpected +; expected ) to end factor(…"},
 		{"y ~ factor(¦y)", "y is the outcome, which cannot predict itself"},
-		{"y ~ a*sin¦(x)", "unexpected (, because products and sums of terms may contain only columns"},
+		{"y ~ a*sin¦(x)", "unexpected (, because products and sums of terms may contain only"},
 		{"y ~ s(x ¦z)", "unexpected z; expected ) to end s(…"},
 		{"y ~ x\n", "is not text"},
 		{"y ~ \xff", "is not text"},
@@ -376,7 +378,9 @@ func FuzzParse(f *testing.F) {
 		"y ~ (x*z*`a b` + log(u) + poly(v,2) + f:x || g) + (1 | g)",
 		"y ~ (1 | a:b) + (1 | b:a) + (0 + x | b:a)", "y ~ (1 || g/h) + (1 | g:h)",
 		"y ~ (0 + factor(x)*f | g) + (f | h)", "y ~ -1 + I(--x^-2^.5e+3/(z-(a-`b c`))**2)",
-		"y ~ f:log(x)*1", "y ~ (a + `b)|` + log(c))^2 + a/b/I(c/d) - 1", "y ~ (a+b)^3 + (a+b|g)", "`log(y)` / `I(n)` ~ (`I(x)`| `I(g)`:`log(h)`) + factor(`exp(x)`)", "y ~ `log(x)` + log(x) + `I( x )` + offset(exp(-t))",
+		"y ~ f:log(x)*1", "y ~ (a + `b)|` + log(c))^2 + a/b/I(c/d) - 1",
+		"y ~ (a+b)^3 + (a+b|g)",
+		"`log(y)` / `I(n)` ~ (`I(x)`| `I(g)`:`log(h)`) + factor(`exp(x)`)", "y ~ `log(x)` + log(x) + `I( x )` + offset(exp(-t))",
 		"y ~ . - `log(x)` + s(I(x/100), k=9) + poly(abs(x), 2) + (I(x)*sqrt(z) || g)"} {
 		f.Add(text)
 	}

@@ -185,8 +185,8 @@ func (p *parser) formula() {
 		case p.token == "|" || p.token == "||":
 			p.fail("unexpected %s; write a group in parentheses, as in (1 | group)", p.token)
 		case p.token == "/":
-			p.fail("unexpected /; use I(a/b) for a quotient, or a/b, which means a + a:b, for the " +
-				"effects of b within each a")
+			p.fail("unexpected /; use I(a/b) for a quotient, or a/b, which means a + a:b, for " +
+				"the effects of b within each a")
 		case p.token == "(":
 			p.fail("unexpected (, because products and sums of terms may contain only columns, "+
 				"factor(…), I(…) and %s; add other functions to the table as columns",
@@ -358,8 +358,8 @@ func (p *parser) power() (terms []Term) {
 			columns = append(columns, c)
 		}
 	}
-	p.want(")", " to end a sum of columns, as in (a + b)^2; write products outside of parentheses, "+
-		"and groups as in (1 | group)")
+	p.want(")", " to end a sum of columns, as in (a + b)^2; write products outside of "+
+		"parentheses, and groups as in (1 | group)")
 	most, at := 1, p.start
 	if p.accept("^") {
 		most = p.number(" for the power of a sum")

@@ -9,9 +9,9 @@
 //	power   = operand [("^" | "**") signed]         x^y^z is x^(y^z), and -x^2 is -(x^2)
 //	operand = number | column | call | "(" sum ")"
 //
-// Package formula calls Parse for the calls in a formula, and uses the canonical text of the result,
-// String, as the name of the computed column. Package data finds the function of such a name by
-// Named, and evaluates it for each row.
+// Package formula calls Parse for the calls in a formula, and uses the canonical text of the
+// result, String, as the name of the computed column. Package data finds the function of such a
+// name by Named, and evaluates it for each row.
 package arith
 
 import (

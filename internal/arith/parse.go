@@ -19,8 +19,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Parse reads the call at the beginning of text, such as I(x^2) or log(x), and returns the number of
-// its bytes. The error is an *Error.
+// Parse reads the call at the beginning of text, such as I(x^2) or log(x), and returns the number
+// of its bytes. The error is an *Error.
 func Parse(text string) (e *Expr, n int, err error) {
 	p := &parser{text: text, expr: &Expr{}}
 	p.next()

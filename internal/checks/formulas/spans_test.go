@@ -53,8 +53,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// spanOf returns the rank of the columns of a model, v'Pv for the projection P on the columns and each
-// column v of vs, and the product of the offset and the first v.
+// spanOf returns the rank of the columns of a model, v'Pv for the projection P on the columns and
+// each column v of vs, and the product of the offset and the first v.
 func spanOf(table *data.Table, text string, vs *mat.Dense) ([]float64, error) {
 	m, err := table.Model(text, data.Number("k"))
 	if err != nil {
