@@ -95,16 +95,18 @@ func (t *Table) isComputed(j int) bool {
 	return number && t.isMade(j)
 }
 
-// widened returns the record with n empty cells appended.
-func (r *record) widened(n int) *record {
+// widen returns the record with n empty cells appended, in the memory of wide.
+func (r *record) widen(n int, wide *record) *record {
 	if n == 0 {
 		return r
 	}
-	out := *r
+	cells := append(wide.cells[:0], r.cells...)
 	for range n {
-		out.cells = append(out.cells, cell{kind: absentCell})
+		cells = append(cells, cell{kind: absentCell})
 	}
-	return &out
+	*wide = *r
+	wide.cells = cells
+	return wide
 }
 
 // link finds the columns that computed columns are made from. It returns an error if one of them is

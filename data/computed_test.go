@@ -309,6 +309,9 @@ func TestArithmeticMistakes(t *testing.T) {
 		!strings.Contains(err.Error(), wrong) {
 		t.Error(err)
 	}
+	if m := mustModel(t, table, "y ~ I(x*w)"); len(m.enc.Doubts()) > 0 {
+		t.Errorf("doubts %q", m.enc.Doubts())
+	}
 	m := mustModel(t, table, "y ~ . - when - one", Category("f"))
 	if !slices.Contains(m.Names, "log(w)") {
 		t.Errorf("features %q", m.Names) // the column of the table

@@ -59,8 +59,8 @@ type Model struct {
 // imputed number applies to the mean, and a slope has no columns that are 0 in all rows.
 //
 // The error is an error of formula.Parse, Formula.Check or Table.Encoder. It also wraps ErrParam if
-// a term does not suit its column, such as a smooth curve of a category, or if a term has no
-// effect, such as a slope of a column that does not vary within any level of its group.
+// a term does not suit its column, such as a smooth curve of a category or log(x) of 0, or if a
+// term has no effect, such as a slope of a column that does not vary within any level of its group.
 func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	f, err := formula.Parse(text)
 	if err != nil {
@@ -209,7 +209,7 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	for _, name := range features {
 		r.addComputed(name, columns)
 		if slices.Contains(named, name) && !r.has(name, false) &&
-			(slices.Contains(numbers, name) || t.likeNumbers(name) || t.curved(f, name)) {
+			(t.likeNumbers(name) || t.curved(f, numbers, name)) {
 			c := Number(name)
 			c.formula = true
 			r.uses = append(r.uses, c)

@@ -301,6 +301,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 		}
 	}
 	pick := newPicker(t.parts)
+	var wide record
 	for {
 		rec, err := t.next(s)
 		if err == io.EOF {
@@ -319,7 +320,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 		for j := range rec.cells {
 			rec.cells[j].decimal = signs[j]
 		}
-		if err := each(rec.widened(t.computed)); err != nil {
+		if err := each(rec.widen(t.computed, &wide)); err != nil {
 			return err
 		}
 	}
