@@ -110,8 +110,8 @@ func (r *record) widen(n int, wide *record) *record {
 }
 
 // link finds the columns that computed columns are made from. It returns an error if one of them is
-// missing, or is not a number although the computed column needs numbers.
-func (e *Encoder) link() error {
+// missing. The error wraps wrong if one of them is not a number although arithmetic needs numbers.
+func (e *Encoder) link(wrong error) error {
 	e.place, e.computed = make(map[string]int, len(e.state.Columns)), nil
 	for j, c := range e.state.Columns {
 		if _, twice := e.place[c.Name]; twice || c.Name == "" {
@@ -124,7 +124,7 @@ func (e *Encoder) link() error {
 		if c.Of == "" && !c.Computed || c.Kind == kindSkip {
 			continue
 		}
-		if err := e.linkTo(c); err != nil {
+		if err := e.linkTo(c, wrong); err != nil {
 			return err
 		}
 		e.computed = append(e.computed, c)
@@ -132,8 +132,8 @@ func (e *Encoder) link() error {
 	return nil
 }
 
-// linkTo finds the columns that c is made from.
-func (e *Encoder) linkTo(c *column) error {
+// linkTo finds the columns that c is made from; see link.
+func (e *Encoder) linkTo(c *column, wrong error) error {
 	from := []string{c.Of}
 	if c.from, c.expr = nil, nil; c.Computed {
 		var ok bool
@@ -151,7 +151,7 @@ func (e *Encoder) linkTo(c *column) error {
 				"%s: %w", csvQuote(c.Name), csvQuote(name), pgsvi.ErrFile)
 		case c.Computed && source.Kind != kindNumber:
 			return fmt.Errorf("pgsvi: %s: column %s is a %s, but arithmetic needs a number: %w",
-				c.Name, csvQuote(name), source.Kind, pgsvi.ErrParam)
+				c.Name, csvQuote(name), source.Kind, wrong)
 		}
 		c.from = append(c.from, source)
 	}

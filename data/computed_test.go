@@ -386,3 +386,27 @@ func TestArithmeticMissing(t *testing.T) {
 		t.Errorf("%d rows, want 44", len(m.Y))
 	}
 }
+
+// TestArithmeticDamaged checks that an encoder with an inconsistent computed column cannot be read.
+func TestArithmeticDamaged(t *testing.T) {
+	m := mustModel(t, computedTable(t, 40), "y ~ x + log(x) + factor(g)")
+	file := string(testkit.Must(m.enc.MarshalJSON()))
+	if err := new(Encoder).UnmarshalJSON([]byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]string{
+		{`"name":"log(x)"`, `"name":"log(q)"`},
+		{`"name":"log(x)"`, `"name":"log( x)"`},
+		{`"name":"log(x)"`, `"name":"x + 1"`},
+		{`"name":"log(x)"`, `"name":"log(f)"`},
+		{`"of":"g"`, `"of":"q"`},
+		{`"of":"g"`, `"of":"log(x)"`},
+		{`"of":"g"`, `"of":"factor(g)"`},
+	} {
+		damaged := strings.Replace(file, c[0], c[1], 1)
+		if err := new(Encoder).UnmarshalJSON([]byte(damaged)); damaged == file ||
+			!errors.Is(err, pgsvi.ErrFile) {
+			t.Errorf("%s: %v", c[1], err)
+		}
+	}
+}

@@ -124,7 +124,7 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	for _, s := range further {
 		e.state.Uses = append(e.state.Uses, t.newColumn(t.place[s.Name], s))
 	}
-	if err := e.link(); err != nil {
+	if err := e.link(pgsvi.ErrParam); err != nil {
 		return nil, t.named(err)
 	}
 	if err := e.learn(t); err != nil {
@@ -434,7 +434,7 @@ const mostNames = 256 << 20
 
 // compile computes the lookup tables.
 func (e *Encoder) compile() error {
-	if err := e.link(); err != nil {
+	if err := e.link(pgsvi.ErrFile); err != nil {
 		return err
 	}
 	e.names, e.event = nil, nil
