@@ -53,7 +53,7 @@ type term struct {
 	Norms   []float64 `json:"norms,omitempty"`
 	// Weight is the total weight of the rows that a polynomial was learned from.
 	Weight float64 `json:"weight,omitempty"`
-	// Shift and Scale standardize the logarithm, or the straight line of a curve.
+	// Shift and Scale standardize the straight line of a curve.
 	Shift float64 `json:"shift,omitempty"`
 	Scale float64 `json:"scale,omitempty"`
 	// Curve is the curve of a smooth term. Line is true if the term includes a straight line.
@@ -85,7 +85,6 @@ const (
 	productTerm = "product" // product of the features of one or more columns
 	smoothTerm  = "smooth"
 	polyTerm    = "poly"
-	logTerm     = "log"
 	groupTerm   = "group"
 )
 
@@ -127,8 +126,6 @@ func (all *codings) term(t formula.Term) *term {
 		n.Curve = &spline.Curve{K: t.K, Periodic: t.Periodic, Hi: t.Period}
 	case formula.Poly:
 		n.Kind, n.Degree = polyTerm, t.Degree
-	case formula.Log:
-		n.Kind = logTerm
 	}
 	return n
 }
@@ -237,8 +234,6 @@ func (t *term) names() (names []string) {
 		for k := range t.Degree {
 			names = append(names, t.Text+"."+strconv.Itoa(k+1))
 		}
-	case logTerm:
-		names = append(names, t.Text)
 	case groupTerm:
 		names = t.groupNames()
 	}
@@ -392,20 +387,8 @@ func (t *term) put(r *entries, cells []cell) error {
 		for k, v := range t.powers(r.more, x) {
 			r.put(j+k, v)
 		}
-	case logTerm:
-		if !(x > 0) {
-			return c.wrap(noLogarithm(x))
-		}
-		r.note(c.outside(x))
-		r.put(j, (math.Log(x)-t.Shift)/t.Scale)
 	}
 	return nil
-}
-
-// noLogarithm returns the error of a value without a logarithm.
-func noLogarithm(x float64) error {
-	return fmt.Errorf("the value is %v, but its logarithm needs a number above 0: %w", x,
-		pgsvi.ErrParam)
 }
 
 // outside returns a note if the value of a number, or of a date in years since the first date, is

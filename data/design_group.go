@@ -20,9 +20,9 @@ import (
 //
 // newDesign calls addGroups, which splits a term such as (1 + x | a/b) into terms of one group
 // each. The slopes of such a term are a design of their own, so R's rules for contrasts apply to
-// them, and their features are scaled as in other terms. The slope of a number or of a logarithm
-// is centered only if it is correlated with an intercept. Then the model is the same with another
-// covariance matrix, in which numbers far from 0 cause no correlations near −1.
+// them, and their features are scaled as in other terms. The slope of a number is centered only if
+// it is correlated with an intercept. Then the model is the same with another covariance matrix, in
+// which numbers far from 0 cause no correlations near −1.
 
 // interceptEffect is the name of the intercept of each level.
 const interceptEffect = interceptName
@@ -497,8 +497,6 @@ func (t *term) units() [][]float64 {
 // unit returns the shift and the scale of feature k of the slope of a group.
 func (t *term) unit(k int) (shift, scale float64) {
 	switch t.Kind {
-	case logTerm:
-		return t.Shift, t.Scale
 	case polyTerm:
 		return 0, t.polySD()
 	}

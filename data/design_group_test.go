@@ -246,7 +246,7 @@ func TestGroupMistakes(t *testing.T) {
 		{"y ~ (day | subject) + (1 | subject)", "both have an intercept for each subject"},
 		{"y ~ (day:dose + dose:arm | site)", "(1 + day:dose + dose:arm | site): dose:arm without " +
 			"dose depends on the reference level of arm; add dose to the formula"},
-		{"y ~ (log(day) | subject)", "its logarithm needs a number above 0"},
+		{"y ~ (log(day) | subject)", "log(day) is -Inf where day is 0"},
 		{"y ~ (poly(dose, 2) | subject)", "column \"dose\" is a category instead of a number"},
 	} {
 		_, err := table.Model(c.formula)
@@ -432,7 +432,7 @@ func TestGroupSaved(t *testing.T) {
 		"a feature twice":        func(g *term) { g.Kept[1] = g.Kept[0] },
 		"no features":            func(g *term) { g.Kept = nil },
 		"a group among slopes":   func(g *term) { g.Slopes.Terms[0] = g },
-		"an invalid slope":       func(g *term) { g.Slopes.Terms[1].Scale = 0 },
+		"an invalid slope":       func(g *term) { g.Slopes.Terms[1].Shifts = nil },
 		"a null among slopes":    func(g *term) { g.Slopes.Terms[1] = nil },
 		"a level without counts": func(g *term) { g.Counts = g.Counts[1:] },
 	} {

@@ -20,7 +20,7 @@ type termLearner struct {
 	center    []bool // columns of a product whose numbers may be centered
 	constant  bool   // whether the model contains the constants
 	intercept bool
-	x, w      []float64        // values and row weights for a curve, polynomial or logarithm
+	x, w      []float64        // values and row weights for a curve or a polynomial
 	spread    map[uint]*spread // products of two or more numbers, by the set of their columns
 	sum       []float64        // weighted sums of the features of a product
 	weight    float64          // sum of the row weights
@@ -127,8 +127,6 @@ func (t *term) see(cells []cell, w float64) error {
 		return c.wrap(err)
 	case !ok:
 		return nil
-	case t.Kind == logTerm && !(x > 0):
-		return c.wrap(noLogarithm(x))
 	}
 	t.learner.x, t.learner.w = append(t.learner.x, x), append(t.learner.w, w)
 	return nil
@@ -228,8 +226,6 @@ func (t *term) finish(raw bool) error {
 		return t.finishPoly(l, raw)
 	case smoothTerm:
 		return t.finishCurve(l, raw)
-	case logTerm:
-		return t.finishLog(l, raw)
 	case groupTerm:
 		return t.finishGroup(l, raw)
 	}
@@ -282,26 +278,6 @@ func (t *term) finishProduct(l *termLearner) {
 	if !one {
 		t.Scales = scales
 	}
-}
-
-// finishLog standardizes the logarithm.
-func (t *term) finishLog(l *termLearner, raw bool) error {
-	all := &spread{}
-	for i, x := range l.x {
-		all.add(math.Log(x), l.w[i])
-	}
-	if len(all.values) < 2 {
-		return fmt.Errorf("pgsvi: %s: all values are the same, so the term has no effect; remove "+
-			"it: %w", t.Text, pgsvi.ErrParam)
-	}
-	t.Shift, t.Scale = 0, 1
-	if !raw && l.constant {
-		t.Shift = all.mean
-	}
-	if !raw && all.sd() > 0 {
-		t.Scale = all.sd()
-	}
-	return nil
 }
 
 // drop0 removes the values of rows of weight 0.
@@ -456,8 +432,6 @@ func (t *term) check() error {
 			ok = t.Degree >= 1 && t.Degree <= 9 && (t.Half == 0 || t.Half > 0 &&
 				len(t.Centers) == t.Degree && len(t.Norms) == t.Degree+1 && t.Weight >= 0) &&
 				(t.Means == nil || len(t.Means) == t.Degree)
-		case logTerm:
-			ok = t.Scale > 0
 		case groupTerm:
 			ok = t.checkGroup()
 		default:

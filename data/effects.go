@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,13 +11,16 @@ import (
 
 // MarginalEffects returns the average marginal effect of each column of the formula on the outcome,
 // over the rows of the table, like margins in R. For a number, it is the change of the expected
-// outcome per unit, through all terms that use the column; for a date, it is the change per year.
+// outcome per unit, through all terms that use the column, including computed columns such as
+// I(x^2), but not factor(x); for a date, it is the change per year.
 // For a category, it is the change from the reference level to each other level. For a number with
 // only two values, it is the difference between the two, per unit. Groups, offsets, exposures,
 // months and weekdays stay fixed. Rows with a missing value in the column are left out. Effects are
 // in units of the outcome, or of the probability of the positive label for two labels.
 //
-// Derivatives are differences over ±0.001 standard deviations. For classes the effects agree with
+// Derivatives are differences over ±0.001 standard deviations, or over an interval of the same
+// length on one side if a computed column is not finite on the other side, as sqrt(x) at x = 0. For
+// classes the effects agree with
 // pgsvi.GLMPosterior.MarginalEffects on each probability, where the unit of a number is one
 // standard deviation. The table is read once for each number and level. The errors are errors of
 // pgsvi.GLMPosterior.MeanDifference and of reading the table.
@@ -54,16 +58,21 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 	return e, nil
 }
 
-// featureColumns returns the columns whose values are features. The columns after the bar of a
-// group are not features.
-func (t *term) featureColumns() []*column {
-	if t.Kind != groupTerm {
-		return t.cols
-	}
-	var all []*column
-	if t.Slopes != nil {
+// featureColumns returns the columns whose values determine features. The columns after the bar of
+// a group are not among them.
+func (t *term) featureColumns() (all []*column) {
+	switch {
+	case t.Kind != groupTerm:
+		for _, c := range t.cols {
+			if c.Computed {
+				all = append(all, c.from...)
+			} else {
+				all = append(all, c)
+			}
+		}
+	case t.Slopes != nil:
 		for _, s := range t.Slopes.Terms {
-			all = append(all, s.cols...)
+			all = append(all, s.featureColumns()...)
 		}
 	}
 	return all
@@ -71,9 +80,9 @@ func (t *term) featureColumns() []*column {
 
 // A change of a column, from the cell below to the cell above, has an effect.
 type change struct {
-	name         string
-	above, below func(x float64) cell // x is the value of a number or date
-	per          float64              // distance between the cells
+	name string
+	at   func(x, side float64) cell // x is the value of a number or date
+	per  float64                    // distance between the cells at sides 1 and −1
 }
 
 // effectStep is the step of the differences in standard deviations.
@@ -81,53 +90,58 @@ const effectStep = 1e-3
 
 // changes returns the changes of a column whose effects are reported.
 func (m *Model) changes(c *column) (all []change) {
-	fixed := func(v cell) func(float64) cell { return func(float64) cell { return v } }
+	between := func(above, below cell) func(x, side float64) cell {
+		return func(_, side float64) cell {
+			if side > 0 {
+				return above
+			}
+			return below
+		}
+	}
 	switch {
 	case c.Kind == kindCategory:
 		for _, l := range c.Levels {
 			if l != c.Reference {
-				all = append(all, change{c.Name + "=" + l, fixed(cell{s: l}),
-					fixed(cell{s: c.Reference}), 1})
+				all = append(all, change{c.Name + "=" + l,
+					between(cell{s: l}, cell{s: c.Reference}), 1})
 			}
 		}
 	case c.Kind == kindNumber && c.binary:
-		all = append(all, change{c.Name, fixed(cell{kind: numberCell, f: c.Max}),
-			fixed(cell{kind: numberCell, f: c.Min}), c.Max - c.Min})
+		all = append(all, change{c.Name, between(cell{kind: numberCell, f: c.Max},
+			cell{kind: numberCell, f: c.Min}), c.Max - c.Min})
 	case c.Kind == kindNumber:
 		h := effectStep * c.SD
 		if c.Min > 0 {
 			h = math.Min(h, effectStep*c.Min) // keep the logarithm finite
 		}
-		shifted := func(by float64) func(float64) cell {
-			return func(x float64) cell { return cell{kind: numberCell, f: x + by} }
-		}
-		all = append(all, change{c.Name, shifted(h), shifted(-h), 2 * h})
+		all = append(all, change{c.Name, func(x, side float64) cell {
+			return cell{kind: numberCell, f: x + side*h}
+		}, 2 * h})
 	case c.Kind == kindDate && slices.Contains(c.Parts, Elapsed):
 		h := effectStep * c.SD
-		shifted := func(by float64) func(float64) cell {
-			return func(years float64) cell {
-				return cell{kind: dateCell, f: c.Origin + (years+by)*yearSeconds}
-			}
-		}
-		all = append(all, change{c.Name + " per year", shifted(h), shifted(-h), 2 * h})
+		all = append(all, change{c.Name + " per year", func(years, side float64) cell {
+			return cell{kind: dateCell, f: c.Origin + (years+side*h)*yearSeconds}
+		}, 2 * h})
 	}
 	return all
 }
+
+// sides holds the ends of the intervals over which effectOf takes differences. The second and the
+// third are for rows where a computed column is not finite at one end of the first.
+var sides = [][2]float64{{1, -1}, {2, 0}, {0, -2}}
 
 // effectOf returns the average effect of a change of a column.
 func (m *Model) effectOf(post *pgsvi.GLMPosterior, c *column, by change) (e pgsvi.Effect,
 	err error) {
 	above, below := pgsvi.NewSparse(len(m.Names)), pgsvi.NewSparse(len(m.Names))
 	var offset []float64
-	var row entries
+	var high, low entries
 	var changed []cell
-	put := func(x *pgsvi.Sparse, cells []cell, v cell) error {
+	put := func(row *entries, cells []cell, v cell) error {
 		changed = append(changed[:0], cells...)
 		changed[c.place] = v
-		if err := m.design.rowOf(&row, changed, cells); err != nil {
-			return err
-		}
-		return x.Append(row.indices(), row.val)
+		m.enc.compute(changed)
+		return m.design.rowOf(row, changed, cells)
 	}
 	err = m.enc.each(m.table, (*column).neededByModel, func(rec *record) error {
 		v := &rec.cells[c.place]
@@ -138,14 +152,25 @@ func (m *Model) effectOf(post *pgsvi.GLMPosterior, c *column, by change) (e pgsv
 		if c.Kind != kindCategory {
 			x, _, err = c.number(v)
 		}
-		if err == nil {
-			err = put(above, rec.cells, by.above(x))
-		}
-		if err == nil {
-			err = put(below, rec.cells, by.below(x))
+		for i, side := range sides {
+			if err != nil && (i == 0 || !errors.Is(err, pgsvi.ErrParam)) {
+				break
+			}
+			if err = put(&high, rec.cells, by.at(x, side[0])); err == nil {
+				err = put(&low, rec.cells, by.at(x, side[1]))
+			}
+			if err == nil {
+				break
+			}
 		}
 		if err != nil {
 			return m.table.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, err))
+		}
+		if err := above.Append(high.indices(), high.val); err != nil {
+			return err
+		}
+		if err := below.Append(low.indices(), low.val); err != nil {
+			return err
 		}
 		o, err := m.enc.offset(rec.cells)
 		offset = append(offset, o)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/arith"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
@@ -19,11 +21,12 @@ import (
 // what was declared and learned about each column; print it to see this. Make it with
 // Table.Encoder. It can be saved as JSON and restored exactly, and may be used concurrently.
 type Encoder struct {
-	state encoderState
-	names []string       // names of the features
-	place map[string]int // places of the columns in state.Columns
-	uses  []*column      // all columns, followed by their further roles
-	event *column        // the column of events, or nil
+	state    encoderState
+	names    []string       // names of the features
+	place    map[string]int // places of the columns in state.Columns
+	uses     []*column      // all columns, followed by their further roles
+	computed []*column      // factors, and columns computed from numbers
+	event    *column        // the column of events, or nil
 }
 
 // encoderState is the saved part of an Encoder.
@@ -75,6 +78,8 @@ type column struct {
 
 	// Of is the column that a factor copies.
 	Of string `json:"of,omitempty"`
+	// Computed is true if the value is computed from other columns, and Name is the arithmetic.
+	Computed bool `json:"computed,omitempty"`
 	// Root is true if the model predicts the square root of the outcome.
 	Root bool `json:"root,omitempty"`
 
@@ -86,6 +91,8 @@ type column struct {
 	place    int            // index of the table column in state.Columns
 	binary   bool           // a number with two values; known only while the model is made
 	gaps     []float64      // numbers that mean a missing value
+	expr     *arith.Expr    // arithmetic of a computed column, or nil
+	from     []*column      // columns that a factor or a computed column is made from
 }
 
 // Encoder learns how to encode the table. Columns that need a decision have to be declared; all
@@ -117,6 +124,9 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	for _, s := range further {
 		e.state.Uses = append(e.state.Uses, t.newColumn(t.place[s.Name], s))
 	}
+	if err := e.link(pgsvi.ErrParam); err != nil {
+		return nil, t.named(err)
+	}
 	if err := e.learn(t); err != nil {
 		return nil, err
 	}
@@ -129,8 +139,12 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 // newColumn returns column j as its profile describes it, before the rows are read again.
 func (t *Table) newColumn(j int, s *spec) *column {
 	c := &column{spec: *s, Why: s.why, place: j}
-	if own := len(t.profiles) - len(t.factors); j >= own {
-		c.Of = t.profiles[t.factors[j-own]].name
+	if c.Computed = t.isComputed(j); c.Computed {
+		c.Sign = "."
+		return c
+	}
+	if t.isMade(j) {
+		c.Of, _ = formula.FactorOf(t.profiles[j].name)
 	}
 	if c.Kind != kindSkip {
 		c.learnProfile(t, t.profileOf(j, s))
@@ -185,6 +199,7 @@ func (e *Encoder) learn(t *Table) error {
 		}
 	}
 	err := t.scan(func(rec *record) error {
+		e.fillComputed(rec.cells)
 		for _, l := range learners {
 			if l.c.Missing == missingDrop && l.c.isGapCell(&rec.cells[l.c.place]) {
 				l.c.Gaps++
@@ -277,6 +292,10 @@ func (c *column) plainValue(v *cell) (float64, error) {
 		return v.f, nil
 	case dateCell:
 		return 0, sentinel.Wrap(pgsvi.ErrParam, "the value is a date; use a number")
+	case unreadCell:
+		return 0, sentinel.Wrap(pgsvi.ErrNotFinite, "%s", v.s)
+	case undefinedCell:
+		return 0, sentinel.Wrap(pgsvi.ErrParam, "%s", v.s)
 	}
 	sign := v.decimal
 	if sign == 0 || c.Decimal != "" {
@@ -415,15 +434,13 @@ const mostNames = 256 << 20
 
 // compile computes the lookup tables.
 func (e *Encoder) compile() error {
-	e.names, e.place, e.event = nil, map[string]int{}, nil
+	if err := e.link(pgsvi.ErrFile); err != nil {
+		return err
+	}
+	e.names, e.event = nil, nil
 	e.uses = slices.Concat(e.state.Columns, e.state.Uses)
 	bytes, seen := 0, map[string]string{}
-	for j, c := range e.state.Columns {
-		if _, twice := e.place[c.Name]; twice || c.Name == "" {
-			return sentinel.Wrap(pgsvi.ErrFile,
-				"pgsvi: the encoder has two columns named %s", csvQuote(c.Name))
-		}
-		e.place[c.Name] = j
+	for _, c := range e.state.Columns {
 		for _, l := range c.Levels {
 			if bytes += len(c.Name) + len(l); bytes > mostNames && c.Kind == kindCategory {
 				return sentinel.Wrap(pgsvi.ErrMemory,
@@ -431,12 +448,6 @@ func (e *Encoder) compile() error {
 						"column, or shorten its name",
 					csvQuote(c.Name), len(c.Levels))
 			}
-		}
-		c.place = j
-		if _, there := e.place[c.Of]; c.Of != "" && (!there || c.Of == c.Name) {
-			return fmt.Errorf("pgsvi: the encoder has a factor of column %s, but not the column: "+
-				"%w",
-				csvQuote(c.Of), pgsvi.ErrFile)
 		}
 		c.compile(len(e.names))
 		for _, name := range c.features() {

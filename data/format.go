@@ -120,6 +120,8 @@ const (
 	numberCell
 	dateCell
 	boolCell
+	unreadCell    // a computed value of a text that is not a number; s is the error
+	undefinedCell // a computed value that is not finite; s is the error
 )
 
 // A record is a row of a table.

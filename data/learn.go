@@ -242,7 +242,7 @@ func (l *learner) finishNumber() string {
 		return fmt.Sprintf("the values from %v to %v are too large, or too close together, to "+
 			"standardize", l.min, l.max)
 	}
-	if c.Kind == kindNumber && c.Why != whyDeclared && l.mayBeCodes() {
+	if c.Kind == kindNumber && c.Why != whyDeclared && !c.Computed && l.mayBeCodes() {
 		c.Doubts = append(c.Doubts,
 			fmt.Sprintf("%d different whole numbers from %v to %v; if they are codes, use "+
 				"Category(%q)", len(l.values), l.min, l.max, c.Name))
@@ -259,6 +259,7 @@ func (l *learner) fewWhole() bool {
 const (
 	whyDeclared = "declared"
 	whyFormula  = "the formula" // the formula allows no other kind
+	whyComputed = "computed"
 )
 
 // doubtPart adds a doubt to a category if some of its values are numbers: the numbers may be

@@ -59,8 +59,8 @@ type Model struct {
 // imputed number applies to the mean, and a slope has no columns that are 0 in all rows.
 //
 // The error is an error of formula.Parse, Formula.Check or Table.Encoder. It also wraps ErrParam if
-// a term does not suit its column, such as a smooth curve of a category, or if a term has no
-// effect, such as a slope of a column that does not vary within any level of its group.
+// a term does not suit its column, such as a smooth curve of a category or log(x) of 0, or if a
+// term has no effect, such as a slope of a column that does not vary within any level of its group.
 func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	f, err := formula.Parse(text)
 	if err != nil {
@@ -71,7 +71,10 @@ func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 
 // ModelOf is like Model for a formula that is already parsed or built. It does not change f.
 func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
-	t = t.withFactors(f)
+	t, err := t.withComputed(f)
+	if err != nil {
+		return nil, err
+	}
 	written := f
 	f, features, columns, err := t.resolve(f, columns)
 	if err != nil {
@@ -182,6 +185,18 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 			}
 		}
 	}
+	var numbers []string // columns of arithmetic
+	for _, name := range computable(f) {
+		if j, ok := t.place[name]; ok && t.isComputed(j) {
+			from, _ := sources(name)
+			numbers = append(numbers, from...)
+		}
+	}
+	for _, name := range numbers {
+		if !slices.Contains(features, name) {
+			features = append(features, name)
+		}
+	}
 	r.features = features
 	for _, c := range columns {
 		if err := r.sort(c); err != nil {
@@ -192,11 +207,9 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 		r.add(role)
 	}
 	for _, name := range features {
-		if of, ok := formula.FactorOf(name); ok && !r.has(name, false) {
-			r.addFactor(name, of, columns)
-		}
+		r.addComputed(name, columns)
 		if slices.Contains(named, name) && !r.has(name, false) &&
-			(t.likeNumbers(name) || t.curved(f, name)) {
+			(t.likeNumbers(name) || t.curved(f, numbers, name)) {
 			c := Number(name)
 			c.formula = true
 			r.uses = append(r.uses, c)
@@ -270,16 +283,29 @@ func (r *resolver) sort(c Column) error {
 	return nil
 }
 
-// addFactor adds the category of factor(x), with the rules for missing values of x.
-func (r *resolver) addFactor(name, of string, columns []Column) {
-	c := Category(name)
+// addComputed adds the category of factor(x) or the number of I(x^2), with the rules for missing
+// values of x. It adds nothing for other columns.
+func (r *resolver) addComputed(name string, columns []Column) {
+	from, computed := sources(name)
+	if !computed || !r.t.isMade(r.t.place[name]) || r.has(name, false) {
+		return
+	}
+	c := Category(name).declared()
+	if r.t.isComputed(r.t.place[name]) {
+		c = Number(name).declared()
+	}
 	c.formula = true
 	for _, x := range columns {
-		if s := x.declared(); s != nil && s.Name == of {
+		s := x.declared()
+		switch {
+		case s == nil || !slices.Contains(from, s.Name):
+		case c.Kind == kindCategory:
 			c.inherit(s)
+		case s.Missing == missingDrop || s.Missing == missingImpute && c.Missing == missingError:
+			c.Missing = s.Missing
 		}
 	}
-	r.uses = append(r.uses, c)
+	r.uses = append(r.uses, columnOfSpec(c))
 }
 
 // add adds a role that only the formula declares, with the hints from other uses of the column.
@@ -318,6 +344,10 @@ func suitFormula(err error, f *formula.Formula, features []string) {
 		if _, rest := term.(formula.Rest); !rest {
 			named = append(named, term.Columns()...)
 		}
+	}
+	for _, name := range computable(f) {
+		from, _ := sources(name)
+		named = append(named, from...)
 	}
 	for i := range undecided.Decisions {
 		d := &undecided.Decisions[i]

@@ -482,7 +482,8 @@ func TestModelMistakes(t *testing.T) {
 		{"bought ~ plann", "did you mean plan?", nil},
 		{"bought ~ plan +", "unexpected end of the formula", nil},
 		{"bought ~ s(plan)", "is a category instead of a number", []Column{yes}},
-		{"bought ~ log(shelf)", "above 0", []Column{yes}},
+		{"bought ~ log(shelf)", "line 3, column \"log(shelf)\": log(shelf) is -Inf where shelf " +
+			"is 0", []Column{yes}},
 		{"bought ~ s(shelf)", "3 different values", []Column{yes}},
 		{"bought ~ age", "no value is a number", []Column{Number("bought")}},
 		{"bought ~ age", "the formula uses \"age\"", []Column{yes, Skip("age")}},

@@ -184,6 +184,10 @@ func (t *Table) decide(use []string, columns []Column) (
 
 // reviewUse completes a spec and returns the decision that it needs, or nil.
 func (t *Table) reviewUse(j int, s *spec) *Decision {
+	if t.isComputed(j) {
+		s.why = whyComputed
+		return nil
+	}
 	before := s.copy()
 	why, d := t.review(j, s)
 	if s.why = why; s.formula {

@@ -104,22 +104,22 @@ func (l *learner) mayBeCodes() bool {
 		likeCodes(len(l.values), l.min, l.max)
 }
 
-// curved reports whether a formula uses a column as a number, in s, poly or log, although the
+// curved reports whether a formula uses a column as a number, in s, poly or arithmetic, although the
 // column would need a decision otherwise.
-func (t *Table) curved(f *formula.Formula, name string) bool {
+func (t *Table) curved(f *formula.Formula, arithmetic []string, name string) bool {
 	p := t.profiles[t.place[name]]
-	return p.mayBeCodes() && hasWord(name, codeWords) &&
+	return p.mayBeCodes() && hasWord(name, codeWords) && (slices.Contains(arithmetic, name) ||
 		slices.ContainsFunc(f.Terms, func(term formula.Term) bool {
 			g, _ := term.(formula.Group)
 			return curve(term, name) ||
 				slices.ContainsFunc(g.Slopes, func(s formula.Term) bool { return curve(s, name) })
-		})
+		}))
 }
 
 // curve reports whether a term is a function of the numbers in a column.
 func curve(term formula.Term, name string) bool {
 	switch term.(type) {
-	case formula.Smooth, formula.Poly, formula.Log:
+	case formula.Smooth, formula.Poly:
 		return slices.Contains(term.Columns(), name)
 	}
 	return false

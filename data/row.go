@@ -115,7 +115,7 @@ func (e *Encoder) fill(cells []cell, row any) (notes []string, err error) {
 	default:
 		err = e.fillFields(cells, row)
 	}
-	e.fillFactors(cells)
+	e.fillComputed(cells)
 	return notes, err
 }
 
@@ -179,7 +179,8 @@ func noFieldOf[V any](e *Encoder, row map[string]V) error {
 func (e *Encoder) noField(name string) error {
 	var names []string
 	for _, c := range e.uses {
-		if name := cmp.Or(c.Of, c.Name); c.needed() && !slices.Contains(names, name) {
+		name := cmp.Or(c.Of, c.Name)
+		if c.needed() && !c.Computed && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -116,7 +116,7 @@ func (m *arranger) match(names []string) error {
 	var gone []string
 	for _, c := range m.e.uses {
 		name := cmp.Or(c.Of, c.Name)
-		if m.from[c.place] < 0 && m.need(c) && !slices.Contains(gone, name) {
+		if m.from[c.place] < 0 && !c.Computed && m.need(c) && !slices.Contains(gone, name) {
 			gone = append(gone, name)
 		}
 	}
@@ -135,6 +135,7 @@ func (m *arranger) arrange(rec *record) *record {
 			m.out.cells[j] = rec.cells[k]
 		}
 	}
+	m.e.fillComputed(m.out.cells)
 	return &m.out
 }
 

@@ -227,13 +227,9 @@ func (p corner) at(c *column, full bool, shift float64) (row sparseRow) {
 	return row
 }
 
-// addCorner adds the features of products and logarithms at a corner, times sign, to g. Logarithms
-// are 0.
+// addCorner adds the features of products at a corner, times sign, to g.
 func (d *design) addCorner(g []float64, p corner, sign float64) {
 	for _, t := range d.Terms {
-		if t.Kind == logTerm {
-			g[t.at+t.n-1] -= sign * t.Shift / t.Scale
-		}
 		if t.Kind != productTerm {
 			continue
 		}
@@ -257,8 +253,8 @@ func (d *design) addCorner(g []float64, p corner, sign float64) {
 	}
 }
 
-// origin adds to g the features of the row whose numbers and logarithms are 0 and whose categories
-// have their reference levels.
+// origin adds to g the features of the row whose numbers are 0 and whose categories have their
+// reference levels. Computed columns are numbers of their own, as in R.
 func (d *design) origin(g []float64) {
 	d.addCorner(g, corner{}, 1)
 }
@@ -289,9 +285,6 @@ func (d *design) perUnit(g []float64, t *term, k int) (sd float64) {
 		sd = t.polySD()
 		g[t.at+k] = 1 / sd
 		return sd
-	case t.Kind == logTerm && k == t.n-1:
-		g[t.at+k] = 1 / t.Scale
-		return t.Scale
 	case t.Kind != productTerm:
 		g[t.at+k] = 1
 		return math.NaN()

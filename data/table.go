@@ -35,7 +35,7 @@ type Table struct {
 	rows     int
 	profiles []*profile
 	place    map[string]int
-	factors  []int // columns that the last profiles, the factors of a formula, copy
+	computed int   // number of computed columns of a formula, which have the last profiles
 	proof    proof // value that shows the decimal sign
 	conflict bool  // whether columns have different decimal signs
 }
@@ -301,6 +301,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 		}
 	}
 	pick := newPicker(t.parts)
+	var wide record
 	for {
 		rec, err := t.next(s)
 		if err == io.EOF {
@@ -312,14 +313,14 @@ func (t *Table) scan(each func(rec *record) error) error {
 		if !pick.takes() {
 			continue
 		}
-		for len(rec.cells) < len(signs)-len(t.factors) { // JSON rows may lack the last columns
+		for len(rec.cells) < len(signs)-t.computed { // JSON rows may lack the last columns
 			s.setMissing(t.profiles[len(rec.cells)].name)
 			rec = &s.rec
 		}
 		for j := range rec.cells {
 			rec.cells[j].decimal = signs[j]
 		}
-		if err := each(rec.withFactors(t.factors)); err != nil {
+		if err := each(rec.widen(t.computed, &wide)); err != nil {
 			return err
 		}
 	}

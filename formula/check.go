@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/pgsvi/pgsvi/internal/arith"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/suggest"
 )
@@ -61,8 +62,17 @@ func (f *Formula) Check(columns []string) error {
 	free := slices.DeleteFunc(slices.Clone(columns), func(c string) bool {
 		return slices.Contains(f.Columns(), c)
 	})
-	for _, c := range f.Columns() {
+	features, made := f.features(), []string{}
+	for _, c := range f.names() {
+		if e, ok := arith.Named(c); ok && slices.Contains(features, c) &&
+			!slices.Contains(columns, c) {
+			made = append(made, e.Columns...)
+		}
+	}
+	for _, c := range once(append(f.names(), made...)) {
+		_, computed := arith.Named(c)
 		switch {
+		case computed && slices.Contains(features, c):
 		case strings.Contains(c, "`"):
 			fail(c, "the name of column %q has a backquote; rename it", c)
 		case columns != nil && !slices.Contains(columns, c) && !factorOfAny(c, columns):
@@ -82,12 +92,13 @@ func (f *Formula) Check(columns []string) error {
 	case f.Transform != "" && (f.Trials != "" || f.Event != ""):
 		fail(f.Outcome, "%s(…) needs numbers, not successes or durations", f.Transform)
 	}
-	for _, c := range append([]string{f.Trials, f.Event}, f.parameters()...) {
+	further := sourcesOf(f.parameters())
+	for _, c := range append([]string{f.Trials, f.Event}, further...) {
 		switch {
 		case c == f.Outcome && c != "":
-			fail(c, "%s is the outcome, which cannot have a second role", quote(c))
-		case c == f.Event && c != "" && slices.Contains(f.parameters(), c):
-			fail(c, "%s is the event, which cannot have a second role", quote(c))
+			fail(c, "%s is the outcome, which cannot have a second role", arith.Quote(c))
+		case c == f.Event && c != "" && slices.Contains(further, c):
+			fail(c, "%s is the event, which cannot have a second role", arith.Quote(c))
 		}
 	}
 	f.checkTerms(given, fail)
@@ -108,10 +119,7 @@ func (f *Formula) checkTerms(given map[string]string,
 			continue
 		}
 		group, _ := t.(Group)
-		for _, c := range t.Columns() {
-			if of, ok := FactorOf(c); ok {
-				c = of
-			}
+		for _, c := range sourcesOf(t.Columns()) {
 			as := given[c]
 			switch {
 			case as == "":
@@ -131,6 +139,14 @@ func (f *Formula) checkTerms(given map[string]string,
 		}
 		written[key(t)] = t
 	}
+}
+
+// sourcesOf returns the sources of columns.
+func sourcesOf(columns []string) (all []string) {
+	for _, c := range columns {
+		all = append(all, sources(c)...)
+	}
+	return all
 }
 
 // factorOfAny reports whether c is a factor of one of the columns.
@@ -172,8 +188,8 @@ func several(columns []string, sign string) error {
 			return errors.New("a column has no name")
 		}
 		if slices.Contains(columns[:i], c) {
-			return fmt.Errorf("%s multiplies a column by itself; use poly(%s, 2) for the square",
-				join(columns, sign), quote(c))
+			return fmt.Errorf("%s multiplies a column by itself; use poly(%s, 2) or "+
+				"I(%[2]s^2) for the square", join(columns, sign), quote(c))
 		}
 	}
 	return nil
@@ -181,7 +197,6 @@ func several(columns []string, sign string) error {
 
 func (i Interact) check() error { return several(i, ":") }
 func (c Cross) check() error    { return several(c, "*") }
-func (l Log) check() error      { return Col(l.Column).check() }
 func (r Rest) check() error     { return nil }
 
 // maxDegree is the highest degree of a polynomial. Higher powers differ only by rounding errors,
@@ -216,7 +231,7 @@ func (g Group) check() error {
 	}
 	if g.NoIntercept && len(g.Slopes) == 0 {
 		return fmt.Errorf("%v is empty; write (1 | %s) for an intercept of each group",
-			g, join(g.By, "/"))
+			g, joinNames(g.By, "/"))
 	}
 	for i, b := range g.By {
 		switch {
@@ -236,17 +251,14 @@ func (g Group) checkSlopes() error {
 	seen := map[string]bool{}
 	for _, s := range g.Slopes {
 		switch s.(type) {
-		case Col, Interact, Cross, Poly, Log:
+		case Col, Interact, Cross, Poly:
 		default:
-			return fmt.Errorf("a group has the slope %v; use columns, interactions, poly or log", s)
+			return fmt.Errorf("a group has the slope %v; use columns, interactions or poly", s)
 		}
 		if err := s.check(); err != nil {
 			return err
 		}
-		for _, c := range s.Columns() {
-			if of, ok := FactorOf(c); ok {
-				c = of
-			}
+		for _, c := range sourcesOf(s.Columns()) {
 			if slices.Contains(g.By, c) {
 				return fmt.Errorf("a slope of %v for each %s has no effect, because %[2]s does "+
 					"not vary within a group", s, quote(c))
@@ -316,7 +328,7 @@ func (seen groupEffects) add(g Group) error {
 			o, ok := seen[group+" "+e]
 			if ok && o.part != part {
 				return fmt.Errorf("%v and %v both have %s for each %s; remove one of them", o.term,
-					g, effects[e], join(p.By, ":"))
+					g, effects[e], joinNames(p.By, ":"))
 			}
 			seen[group+" "+e] = groupEffect{part, g}
 		}

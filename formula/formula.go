@@ -14,20 +14,42 @@
 //	                                                0 if it is right-censored (time to event)
 //	term    = "1" | "0" | "-" "1"                   with an intercept (the default) or without
 //	        | "." {"-" column}                      every column without a role, except these
-//	        | column                                its effect; factor(column) reads it as a category
-//	        | column {":" column}                   only the interaction
-//	        | column {"*" column}                   all effects and all interactions
-//	        | "s(" column [", k=" n] [period] ")"   a smooth curve (spline, GAM)
-//	        | "poly(" column "," degree ")"         a polynomial
-//	        | "log(" column ")"                     the logarithm
-//	        | "exposure(" column ")"                a rate: its logarithm is added to the predictor
-//	        | "offset(" column ")"                  added to the predictor
-//	        | "weight(" column ")"                  how many times each row counts
+//	        | operand                               its effect
+//	        | operand {":" operand}                 only the interaction
+//	        | operand {"*" operand}                 all effects and all interactions
+//	        | operand {"/" operand}                 nested effects: a/b means a + a:b
+//	        | "(" operand {"+" operand} ")" ["^" n] the effects, and interactions of up to n columns
+//	        | "s(" numbers [", k=" n] [period] ")"  a smooth curve (spline, GAM)
+//	        | "poly(" numbers "," degree ")"        a polynomial
+//	        | "exposure(" numbers ")"               a rate: its logarithm is added to the predictor
+//	        | "offset(" numbers ")"                 added to the predictor
+//	        | "weight(" numbers ")"                 how many times each row counts
 //	        | "(" effect {"+" effect} ("|" | "||") column ({"/" column} | {":" column}) ")"
 //	                                                random effects of each level of a group
 //	effect  = "1" | "0" | "-" "1"                   with an intercept of each level or without
-//	        | column | product | poly | log         a slope of each level, written as above
+//	        | operand | product | poly              a slope of each level, written as above
+//	operand = numbers | "factor(" column ")"        factor reads numbers as categories
+//	numbers = column
+//	        | "I(" arithmetic ")"                   a computed column, such as I(x^2) and I(x*z)
+//	        | function "(" arithmetic ")"           log, log2, log10, log1p, exp, sqrt or abs
 //	period  = ", periodic" | ", period=" number     joins the ends of the curve
+//
+// # Computed columns
+//
+// A computed column is a function of the numbers in each row, as in R. A term may use it like any
+// column of numbers. The outcome and groups are columns of the table.
+//
+//	I(x^2), I(x*z), I(x/100)     arithmetic with + - * / ^ ( ) and numbers; I keeps it apart from
+//	                             the terms of a formula, where x*z means x + z + x:z
+//	I((x - 5)^2), I(-x^2)        as in R, ^ comes before the sign: -x^2 is -(x^2)
+//	log(x), log(x + 1), exp(-x)  functions need no I, and may occur in arithmetic: I(x/sqrt(z))
+//	f*log(x), (x + I(x^2) | g)   in interactions and as slopes of groups
+//	s(log(x)), offset(log(t))    in smooth curves, polynomials, offsets, exposures and weights
+//
+// A computed column is an ordinary column with this text as its name: it is standardized, and a
+// prediction computes it from the columns of the new row. It is missing where one of its columns is
+// missing. A value that is not finite, such as log(0) or x/0, is an error that names the row and
+// the term. Only numbers can be computed with, so categories, dates and TRUE/FALSE are errors.
 //
 // # Random effects
 //
@@ -51,14 +73,32 @@
 //	(f || g)              (1 | g) + (0 + f | g): as in lme4, || separates terms and does not
 //	                      separate the levels of a category
 //	(x*z | g)             (1 + x + z + x:z | g)
-//	(log(x) | g), (poly(x, 2) | g), (x:f | g)
-//	                      slopes of a logarithm, of polynomials, of an interaction
+//	(log(x) | g), (x + I(x^2) | g), (poly(x, 2) | g), (x:f | g)
+//	                      slopes of computed columns, of polynomials, of an interaction
 //
 // Differences from lme4: (1 | a:b) and (1 | b:a) are the same term, and a term that occurs twice
 // counts once. Two different terms may not share an effect: (1 + x | g) + (1 | g) is an error. A
 // slope needs a column that varies within the groups, so g cannot be part of a slope of g. The name
-// of a numeric group needs no factor(…). Groups have no smooth curves s(x), and no columns computed in
-// the formula such as I(x^2); write (poly(x, 2) | g).
+// of a numeric group needs no factor(…). Groups have no smooth curves s(x); write (poly(x, 3) | g).
+//
+// # Comparison with R
+//
+//	R                        here
+//	x, a:b, a*b, a/b         the same
+//	(a + b + c)^2            the same; the sum holds columns, not products
+//	y ~ 0 + x, y ~ x - 1     the same
+//	I(x^2), log(x), poly(x, 2), factor(x), offset(log(t))
+//	                         the same
+//	x^2, which R reads as x  an error; write I(x^2)
+//	I(x > 3), cut(x), x %in% f, log(x, 2)
+//	                         errors; add the values to the table as a column
+//	scale(x)                 an error; write x, because fits standardize numbers
+//	a + b - b, a:a           errors; leave b out, and the second a
+//	two offsets              an error; write offset(I(o1 + o2))
+//	ns(x), s(x)              s(x)
+//	cbind(s, f) ~ x          s / n ~ x, where n is s + f
+//	Surv(t, e) ~ x           survival(t, e) ~ x
+//	weights = w              + weight(w)
 //
 // A formula means the same as in R. Main effects and interactions span the functions that
 // model.matrix spans: x:f without f gives each level of f its own slope and the same value at x =
@@ -75,7 +115,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
+
+	"github.com/pgsvi/pgsvi/internal/arith"
 )
 
 // A Formula is a model: an outcome and the terms of its linear predictor. If a field has its zero
@@ -106,13 +147,16 @@ type Formula struct {
 	at     map[string]int // offset in source of the first use of each column
 }
 
-// A Term is a Col, Interact, Cross, Smooth, Poly, Log, Group or Rest.
+// A Term is a Col, Interact, Cross, Smooth, Poly, Group or Rest.
+//
+// The name of a column in a term may be the text of a computed column, such as "I(x^2)", or, except
+// in Smooth and Poly, a factor such as "factor(x)". The text must be as String prints it.
 type Term interface {
 	// String returns the term as it is written in a formula.
 	String() string
 	// Words returns the term as part of a sentence.
 	Words() string
-	// Columns returns the columns that the term names.
+	// Columns returns the columns that the term names. Computed columns and factors are columns.
 	Columns() []string
 
 	check() error
@@ -148,9 +192,6 @@ type Poly struct {
 	Degree int
 }
 
-// Log is the natural logarithm of a column of positive numbers: log(x).
-type Log struct{ Column string }
-
 // Group has random effects of each level of a group: (1 + x | g).
 type Group struct {
 	// By is the group. Several groups are nested, the outermost first: (1 | a/b) is an effect of
@@ -159,7 +200,7 @@ type Group struct {
 	// Joint makes the combinations of the levels of By the levels of one group: (1 | a:b).
 	Joint bool
 	// Slopes holds the terms whose effects differ between levels, which are of type Col, Interact,
-	// Cross, Poly or Log.
+	// Cross or Poly.
 	Slopes []Term
 	// NoIntercept leaves out the intercept of each level.
 	NoIntercept bool
@@ -175,35 +216,40 @@ type Rest struct {
 	Except []string
 }
 
-// quote returns a column as it is written in a formula.
+// quote returns a column of a term as it is written in a formula. The outcome, groups and the
+// columns that . leaves out are always columns of the table, so arith.Quote writes them.
 func quote(s string) string {
 	if of, ok := FactorOf(s); ok {
-		return factorName + "(" + quote(of) + ")"
+		return factorName + "(" + arith.Quote(of) + ")"
 	}
-	for i, r := range s {
-		if !(unicode.IsLetter(r) || r == '_' || i > 0 && (unicode.IsDigit(r) || r == '.')) {
-			return "`" + s + "`"
-		}
+	if _, ok := arith.Named(s); ok {
+		return s
 	}
-	if s == "" {
-		return "``"
-	}
-	return s
+	return arith.Quote(s)
 }
 
-// join joins the columns with a separator.
+// join joins the columns of terms with a separator.
 func join(columns []string, sep string) string {
+	return strings.Join(each(columns, quote), sep)
+}
+
+// joinNames joins columns of the table with a separator.
+func joinNames(columns []string, sep string) string {
+	return strings.Join(each(columns, arith.Quote), sep)
+}
+
+// each returns the texts of columns.
+func each(columns []string, text func(string) string) []string {
 	q := make([]string, len(columns))
 	for i, c := range columns {
-		q[i] = quote(c)
+		q[i] = text(c)
 	}
-	return strings.Join(q, sep)
+	return q
 }
 
 func (c Col) String() string      { return quote(string(c)) }
 func (i Interact) String() string { return join(i, ":") }
 func (c Cross) String() string    { return join(c, "*") }
-func (l Log) String() string      { return "log(" + quote(l.Column) + ")" }
 
 func (p Poly) String() string {
 	return "poly(" + quote(p.Column) + ", " + strconv.Itoa(p.Degree) + ")"
@@ -235,7 +281,7 @@ func (g Group) String() string {
 	if g.Uncorrelated {
 		bar = " || "
 	}
-	return t + bar + join(g.By, g.sign()) + ")"
+	return t + bar + joinNames(g.By, g.sign()) + ")"
 }
 
 // sign returns the sign between the columns of the group.
@@ -250,7 +296,7 @@ func (r Rest) String() string {
 	if len(r.Except) == 0 {
 		return "."
 	}
-	return ". - " + join(r.Except, " - ")
+	return ". - " + joinNames(r.Except, " - ")
 }
 
 // Words implements Term.
@@ -280,9 +326,6 @@ func (p Poly) Words() string {
 }
 
 // Words implements Term.
-func (l Log) Words() string { return "the logarithm of " + quote(l.Column) }
-
-// Words implements Term.
 func (g Group) Words() string {
 	var slopes []string
 	for _, s := range g.Slopes {
@@ -298,15 +341,15 @@ func (g Group) Words() string {
 		w += " and a slope of " + list(slopes)
 	}
 	if g.Joint && len(g.By) > 1 {
-		return w + " for each combination of " + and(g.By)
+		return w + " for each combination of " + list(each(g.By, arith.Quote))
 	}
 	in := slices.Clone(g.By)
 	slices.Reverse(in)
-	w += " for each " + join(in, " within each ")
+	w += " for each " + joinNames(in, " within each ")
 	for i := range len(g.By) - 1 {
 		outer := slices.Clone(g.By[:i+1])
 		slices.Reverse(outer)
-		w += " and each " + join(outer, " within each ")
+		w += " and each " + joinNames(outer, " within each ")
 	}
 	return w
 }
@@ -316,16 +359,12 @@ func (r Rest) Words() string {
 	if len(r.Except) == 0 {
 		return "every other column"
 	}
-	return "every other column except " + and(r.Except)
+	return "every other column except " + list(each(r.Except, arith.Quote))
 }
 
 // and returns the columns as a list in a sentence.
 func and(columns []string) string {
-	quoted := make([]string, len(columns))
-	for i, c := range columns {
-		quoted[i] = quote(c)
-	}
-	return list(quoted)
+	return list(each(columns, quote))
 }
 
 // list returns texts as a list in a sentence.
@@ -349,6 +388,18 @@ func FactorOf(name string) (column string, ok bool) {
 // factorName is the name of the function that reads a column as a category.
 const factorName = "factor"
 
+// sources returns the columns of the table that a column of a formula is made from: x for x and for
+// factor(x), and x and z for I(x*z).
+func sources(column string) []string {
+	if of, ok := FactorOf(column); ok {
+		return []string{of}
+	}
+	if e, ok := arith.Named(column); ok {
+		return e.Columns
+	}
+	return []string{column}
+}
+
 // Columns implements Term.
 func (c Col) Columns() []string { return []string{string(c)} }
 
@@ -363,9 +414,6 @@ func (s Smooth) Columns() []string { return []string{s.Column} }
 
 // Columns implements Term.
 func (p Poly) Columns() []string { return []string{p.Column} }
-
-// Columns implements Term.
-func (l Log) Columns() []string { return []string{l.Column} }
 
 // Columns implements Term.
 func (g Group) Columns() []string { return append(g.features(), g.By...) }
@@ -405,12 +453,12 @@ func (f *Formula) String() string {
 			terms = append(terms, p.function+"("+quote(p.column)+")")
 		}
 	}
-	y := quote(f.Outcome)
+	y := arith.Quote(f.Outcome)
 	if f.Event != "" {
-		y = survival + "(" + y + ", " + quote(f.Event) + ")"
+		y = survival + "(" + y + ", " + arith.Quote(f.Event) + ")"
 	}
 	if f.Trials != "" {
-		y += " / " + quote(f.Trials)
+		y += " / " + arith.Quote(f.Trials)
 	}
 	if f.Transform != "" {
 		y = f.Transform + "(" + y + ")"
@@ -440,7 +488,7 @@ func (f *Formula) Words() string {
 	case f.NoIntercept:
 		words = append(words, "no intercept")
 	}
-	w := quote(f.Outcome)
+	w := arith.Quote(f.Outcome)
 	switch f.Transform {
 	case "log":
 		w = "the logarithm of " + w
@@ -448,10 +496,10 @@ func (f *Formula) Words() string {
 		w = "the square root of " + w
 	}
 	if f.Trials != "" {
-		w += " of " + quote(f.Trials) + " trials"
+		w += " of " + arith.Quote(f.Trials) + " trials"
 	}
 	if f.Event != "" {
-		w += " until " + quote(f.Event)
+		w += " until " + arith.Quote(f.Event)
 	}
 	w += " by " + strings.Join(words, "; ")
 	if f.Exposure != "" {
@@ -478,7 +526,10 @@ func (f *Formula) parameters() (all []string) {
 
 // roles returns the columns that . leaves out.
 func (f *Formula) roles() []string {
-	all := append(f.parameters(), f.Outcome, f.Trials, f.Event)
+	all := []string{f.Outcome, f.Trials, f.Event}
+	for _, c := range f.parameters() {
+		all = append(append(all, c), sources(c)...)
+	}
 	for _, t := range f.Terms {
 		if g, ok := t.(Group); ok {
 			all = append(all, g.By...)
@@ -487,17 +538,48 @@ func (f *Formula) roles() []string {
 	return all
 }
 
-// Columns returns all columns that the formula names, without repetitions, the outcome first.
+// Columns returns all columns that the formula names, without repetitions, the outcome first. The
+// columns that a computed column is made from are at the end.
 func (f *Formula) Columns() []string {
+	all := f.names()
+	for _, c := range f.features() {
+		if e, ok := arith.Named(c); ok {
+			all = append(all, e.Columns...)
+		}
+	}
+	return once(all)
+}
+
+// names is like Columns, without the columns that only a computed column is made from.
+func (f *Formula) names() []string {
 	all := []string{f.Outcome, f.Trials, f.Event, f.Exposure, f.Offset, f.Weight}
 	for _, t := range f.Terms {
 		all = append(all, t.Columns()...)
 	}
-	var once []string
-	for _, c := range all {
-		if c != "" && !slices.Contains(once, c) {
-			once = append(once, c)
+	return once(all)
+}
+
+// features returns the columns of terms, exposure, offset and weight, which may be computed.
+func (f *Formula) features() []string {
+	all := f.parameters()
+	for _, t := range f.Terms {
+		switch t := t.(type) {
+		case Rest:
+		case Group:
+			all = append(all, t.features()...)
+		default:
+			all = append(all, t.Columns()...)
 		}
 	}
-	return once
+	return all
+}
+
+// once returns the columns that are not empty, without repetitions.
+func once(columns []string) (all []string) {
+	for _, c := range columns {
+		if c != "" && !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	return all
 }

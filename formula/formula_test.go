@@ -28,7 +28,15 @@ var formulas = []struct{ text, words string }{
 	{"response ~ sex + s(bmi) + (1 + visit | subject)", "response by sex; a smooth curve of bmi; " +
 		"an intercept and a slope of visit for each subject"},
 	{"y ~ s(hour, k=12, periodic)", "y by a smooth periodic curve of hour"},
-	{"y ~ poly(x, 3) + log(z)", "y by a polynomial of degree 3 in x; the logarithm of z"},
+	{"y ~ poly(x, 3) + log(z)", "y by log(z); a polynomial of degree 3 in x"},
+	{"y ~ x + I(x^2) + I((x - 5)/100) + f*sqrt(x)", "y by x, I(x^2) and I((x - 5)/100); f and " +
+		"sqrt(x) with their interactions"},
+	{"y ~ I(`a b` * -z^2 + 1e-05) + s(log1p(x)) + poly(log(x), 2)",
+		"y by I(`a b` * -z^2 + 1e-05); a smooth curve of log1p(x); a polynomial of degree 2 in log(x)"},
+	{"`log(y)` ~ . - `log(x)` + (1 | `I(g)`)", "`log(y)` by every other column except `log(x)`; " +
+		"an intercept for each `I(g)`"},
+	{"y ~ (1 + x + I(x^2) + f:log2(x) | g) + offset(log(t))", "y by an intercept and a slope of " +
+		"x, I(x^2) and f:log2(x) for each g; log(t) is added to the linear predictor"},
 	{"y ~ (1 | school/class)",
 		"y by an intercept for each class within each school and each school"},
 	{"y ~ (0 + x || g)", "y by a slope of x for each g"},
@@ -63,13 +71,37 @@ func TestFormula(t *testing.T) {
 	}
 }
 
+// TestExpanded checks that sums, powers and nested effects mean the same terms as in R.
+func TestExpanded(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"y ~ (a)", "y ~ a"},
+		{"y ~ (a+b) + (a+b+c+d+e+f+g+h+i)", "y ~ a + b + a + b + c + d + e + f + g + h + i"},
+		{"y ~ (a+b)^1", "y ~ a + b"},
+		{"y ~ (a+b)^2 + z", "y ~ a + b + a:b + z"},
+		{"y ~ (a+b+c)^2", "y ~ a + b + c + a:b + a:c + b:c"},
+		{"y ~ (a+b+c)^9", "y ~ a + b + c + a:b + a:c + b:c + a:b:c"},
+		{"y ~ (a + I(b^2) + a)^3 - 1", "y ~ 0 + a + I(b^2) + a:I(b^2)"},
+		{"y ~ a/b", "y ~ a + a:b"},
+		{"y ~ 0 + factor(a)/log(b)/`c)|`",
+			"y ~ 0 + factor(a) + factor(a):log(b) + factor(a):log(b):`c)|`"},
+	} {
+		f, err := Parse(c.text)
+		if err != nil {
+			t.Error(err)
+		} else if f.String() != c.want {
+			t.Errorf("%s: %v, want %s", c.text, f, c.want)
+		}
+	}
+}
+
 // TestBuilt checks that a formula built by a program equals the parsed formula.
 func TestBuilt(t *testing.T) {
 	built := &Formula{
 		Outcome: "died", Trials: "ill", Exposure: "days", Weight: "w", NoIntercept: true,
 		Terms: []Term{
-			Col("a b"), Interact{"a", "b"}, Smooth{"x", 8, true, 24}, Poly{"z", 2}, Log{"u"},
-			Group{By: []string{"g", "h"}, Slopes: []Term{Col("x"), Log{"u"}}, Uncorrelated: true},
+			Col("a b"), Interact{"a", "b"}, Smooth{"x", 8, true, 24}, Poly{"z", 2}, Col("log(u)"),
+			Group{By: []string{"g", "h"}, Slopes: []Term{Col("x"), Col("log(u)")},
+				Uncorrelated: true},
 			Group{By: []string{"g", "i"}, Joint: true, NoIntercept: true, Slopes: []Term{
 				Interact{"a", "b"}, Poly{"z", 2}, Cross{"v", "factor(u)"}}},
 			Rest{Except: []string{"id"}},
@@ -86,8 +118,8 @@ func TestBuilt(t *testing.T) {
 	if !reflect.DeepEqual(read, built) {
 		t.Errorf("%v is read as %v", built, read)
 	}
-	want := []string{"died", "ill", "days", "w", "a b", "a", "b", "x", "z", "u", "g", "h", "v",
-		"factor(u)", "i", "id"}
+	want := []string{"died", "ill", "days", "w", "a b", "a", "b", "x", "z", "log(u)", "g", "h", "v",
+		"factor(u)", "i", "id", "u"}
 	if got := built.Columns(); !slices.Equal(got, want) {
 		t.Errorf("columns %q, want %q", got, want)
 	}
@@ -105,8 +137,24 @@ func TestMistakes(t *testing.T) {
 		{"y ~ x ¦z", "unexpected z; expected + before the next term, or backquotes around a name"},
 		{"y ~ x + ¦2", "unexpected 2; expected a column"},
 		{"y ~ x¦^2", "formulas do not support powers"},
-		{"y ~ ¦I(x)", "unknown function I; use poly(x, 2) for a polynomial"},
-		{"y ~ ¦sqrt(x)", "unknown function sqrt; use s, poly"},
+		{"y ~ I(¦sin(x))", "unknown function sin in arithmetic; use log, log2"},
+		{"y ~ ¦sin(x)", "unknown function sin; use s, poly"},
+		{"y ~ ¦scale(x)", "unknown function scale; write the column alone"},
+		{"y ~ I(x ¦> 3)", "unexpected >; arithmetic has only + - * / ^ and functions"},
+		{"y ~ I(x¦", "unexpected end of the formula; expected + - * / ^ or ) to end I(…"},
+		{"y ~ I((x + 1¦", "unexpected end of the formula; expected + - * / ^ or ) to end (…"},
+		{"y ~ I(x ¦z)", "unexpected z; expected + - * / ^ or ) to end I(…"},
+		{"y ~ I(x + ¦)", "unexpected ); expected a column, a number, a function or ("},
+		{"y ~ I(x + ¦*z)", "unexpected *; expected a column, a number, a function or ("},
+		{"y ~ I(x + ¦1.2.3)", "1.2.3 is not a number"},
+		{"y ~ I(x + ¦`a)", "a name in backquotes is empty or not closed"},
+		{"y ~ log(x¦, 2)", "write log(x)/log(b) for another base"},
+		{"y ~ ¦I(2 + 3)", "I(2 + 3) has no column"},
+		{"y ~ x + I(x*¦y)", "y is the outcome, which cannot predict itself"},
+		{"y ~ x + offset(log(¦y))", "y is the outcome, which cannot have a second role"},
+		{"survival(t, e) ~ offset(log(¦e))", "e is the event, which cannot have a second role"},
+		{"y ~ (¦I(x*g) | g)", "a slope of I(x * g) for each g has no effect"},
+		{"y ~ factor(I¦(x))", "unexpected (; expected ) to end factor(…"},
 		{"y ~ s(x, ¦q=3)", "unexpected q; expected k=…, periodic or period=…"},
 		{"y ~ s(x, period=¦0)", "unexpected 0; expected a number above 0 for the period"},
 		{"y ~ s(x, period¦)", "unexpected ); expected = as in s(x, period=24)"},
@@ -137,7 +185,7 @@ func TestMistakes(t *testing.T) {
 		{"y ~ (1 | ¦factor(g))", "groups are always categories; write (1 | group)"},
 		{"y ~ (¦s(x) | g)", "smooth curves cannot differ between the levels of a group; use a " +
 			"polynomial"},
-		{"y ~ (x + ¦I(x) | g)", "unknown function I in a group; use poly(x, 2) for a polynomial"},
+		{"y ~ (x + ¦sin(x) | g)", "unknown function sin in a group; use poly, factor, I, log"},
 		{"y ~ (¦. | g)", "expected a column of a group"},
 		{"y ~ (x - ¦z | g)", "unexpected z; expected 1, because - leaves out the intercept of a"},
 		{"y ~ (0 + x + ¦1 | g)", "0 leaves out the intercept of a group, but 1 keeps it"},
@@ -174,13 +222,23 @@ func TestMistakes(t *testing.T) {
 		{"log(¦1) ~ x", "expected a column in log(…)"},
 		{"sqrt(y ¦~ x", "unexpected ~; expected ) to end sqrt(…"},
 		{"log(y) ¦/ n ~ x", "unexpected /; expected ~"},
-		{"y ~ a¦/b", "unexpected /, which nests groups"},
+		{"y ~ s(a)¦/b", "unexpected /; use I(a/b) for a quotient"},
+		{"y ~ a*b¦/c", "unexpected / after a*b; write the effects one by one"},
+		{"y ~ a/b¦:c", "unexpected :; interactions need columns"},
+		{"y ~ a/¦1", "unexpected 1; expected a column after /"},
+		{"y ~ (a + b)^¦x", "unexpected x; expected a whole number for the power of a sum"},
+		{"y ~ (a + b¦*c)^2", "unexpected *; expected ) to end a sum of columns, as in (a + b)^2"},
+		{"y ~ (a + b)¦^0", "a power of at least 1"},
+		{"y ~ (a+b+c+d+e+f+g+h+i)¦^2", "must have at most 8 columns"},
+		{"y ~ (a + s¦(x))", "unexpected (; expected ) to end a sum"},
+		{"y ~ (a + b)^2¦:c", "unexpected :; interactions need columns"},
+		{"y ~ (a + b", "unexpected end of the formula"},
 		{"y ~ ¦\"a b\"", "in backquotes"},
 		{"y ~ ¦C(x)", "use factor(x) for columns of numbers"},
 		{"y ~ factor(¦3)", "expected a column in factor(…)"},
 		{"y ~ factor(x ¦+ z", "unexpected +; expected ) to end factor(…"},
 		{"y ~ factor(¦y)", "y is the outcome, which cannot predict itself"},
-		{"y ~ a*sqrt¦(x)", "unexpected ( in a product, which may contain only columns and factor(…)"},
+		{"y ~ a*sin¦(x)", "unexpected (, because products and sums of terms may contain only"},
 		{"y ~ s(x ¦z)", "unexpected z; expected ) to end s(…"},
 		{"y ~ x\n", "is not text"},
 		{"y ~ \xff", "is not text"},
@@ -287,6 +345,9 @@ func TestResolve(t *testing.T) {
 		{"y ~ . + (a | b:c)", "y ~ a + d + w + (1 + a | b:c)"},
 		{"y ~ (-1 + a | b/c) + (1 | b) + (1 | b)", "y ~ (0 + a | b/c) + (1 | b)"},
 		{"y ~ 0", "y ~ 0"},
+		{"y ~ I(a*b) + I( a * (b)) + log(a)", "y ~ I(a * b) + log(a)"},
+		{"y ~ . + I(a^2)*b - 1 + offset(log(w))", "y ~ 0 + a + b + c + d + I(a^2) + I(a^2):b + " +
+			"offset(log(w))"},
 	} {
 		f, err := Parse(c.text)
 		if err != nil {
@@ -316,7 +377,11 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{"y ~ (x | g)", "y ~ (x-1|a:b)", "y ~ (-1 + x || a/b/c)",
 		"y ~ (x*z*`a b` + log(u) + poly(v,2) + f:x || g) + (1 | g)",
 		"y ~ (1 | a:b) + (1 | b:a) + (0 + x | b:a)", "y ~ (1 || g/h) + (1 | g:h)",
-		"y ~ (0 + factor(x)*f | g) + (f | h)"} {
+		"y ~ (0 + factor(x)*f | g) + (f | h)", "y ~ -1 + I(--x^-2^.5e+3/(z-(a-`b c`))**2)",
+		"y ~ f:log(x)*1", "y ~ (a + `b)|` + log(c))^2 + a/b/I(c/d) - 1",
+		"y ~ (a+b)^3 + (a+b|g)",
+		"`log(y)` / `I(n)` ~ (`I(x)`| `I(g)`:`log(h)`) + factor(`exp(x)`)", "y ~ `log(x)` + log(x) + `I( x )` + offset(exp(-t))",
+		"y ~ . - `log(x)` + s(I(x/100), k=9) + poly(abs(x), 2) + (I(x)*sqrt(z) || g)"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -356,7 +421,7 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// churned by plan; a smooth curve of age; an intercept for each region
-	// formula: unknown function spline; use s, poly, log, factor, exposure, offset or weight, or add other functions to the table as columns
+	// formula: unknown function spline; use s, poly, factor, exposure, offset, weight, I, log, log2, log10, log1p, exp, sqrt, abs, or add other functions to the table as columns
 	//   churned ~ plan + spline(age)
 	//                    ^
 }

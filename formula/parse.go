@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/pgsvi/pgsvi/internal/arith"
 )
 
 // Parse reads a formula; see the documentation of the package. If text is not a formula or fails
@@ -53,8 +55,6 @@ func (p *parser) failAt(at int, format string, args ...any) {
 	p.token, p.end = "", len(p.f.source)
 }
 
-func letter(r rune) bool { return unicode.IsLetter(r) || r == '_' }
-
 // next reads a token: a name, a number, a name between backquotes, || or another character.
 func (p *parser) next() {
 	s := p.f.source
@@ -83,10 +83,10 @@ func (p *parser) next() {
 			return
 		}
 		end += k + 1
-	case letter(r) || unicode.IsDigit(r):
+	case arith.IsLetter(r) || unicode.IsDigit(r):
 		for end < len(s) {
 			r, n := utf8.DecodeRuneInString(s[end:])
-			if !letter(r) && !unicode.IsDigit(r) && r != '.' {
+			if !arith.IsLetter(r) && !unicode.IsDigit(r) && r != '.' {
 				break
 			}
 			end += n
@@ -124,7 +124,7 @@ func (p *parser) want(t, hint string) {
 // named reports whether the token is the name of a column.
 func (p *parser) named() bool {
 	r, _ := utf8.DecodeRuneInString(p.token)
-	return p.token != "" && (r == '`' || letter(r))
+	return p.token != "" && (r == '`' || arith.IsLetter(r))
 }
 
 // column reads the name of a column. where describes its place in a message.
@@ -138,9 +138,7 @@ func (p *parser) column(where string) string {
 		return ""
 	}
 	c := strings.Trim(p.token, "`")
-	if _, ok := p.f.at[c]; !ok {
-		p.f.at[c] = p.start
-	}
+	p.use(c, p.start)
 	p.next()
 	return c
 }
@@ -182,16 +180,17 @@ func (p *parser) formula() {
 		case p.token == "~":
 			p.fail("the formula has a second ~; remove it")
 		case p.token == "^":
-			p.fail("formulas do not support powers; use poly(x, 2) for a polynomial, or a*b for " +
-				"an interaction")
+			p.fail("formulas do not support powers of terms; use I(x^2) or poly(x, 2) for the " +
+				"square of a column, or a*b for an interaction")
 		case p.token == "|" || p.token == "||":
 			p.fail("unexpected %s; write a group in parentheses, as in (1 | group)", p.token)
 		case p.token == "/":
-			p.fail("unexpected /, which nests groups as in (1 | a/b); use a*b for all effects of " +
-				"a and b")
+			p.fail("unexpected /; use I(a/b) for a quotient, or a/b, which means a + a:b, for " +
+				"the effects of b within each a")
 		case p.token == "(":
-			p.fail("unexpected ( in a product, which may contain only columns and factor(…); add " +
-				"other functions to the table as columns")
+			p.fail("unexpected (, because products and sums of terms may contain only columns, "+
+				"factor(…), I(…) and %s; add other functions to the table as columns",
+				arith.Functions)
 		case p.token == "*" || p.token == ":":
 			p.fail("unexpected %s; interactions need columns, as in a:b or a*b*c", p.token)
 		case p.named():
@@ -293,15 +292,94 @@ func (p *parser) term() {
 		p.constant = p.token
 		f.NoIntercept = p.token == "0"
 		p.next()
+	case p.token == "(" && !p.barred():
+		for _, t := range p.power() {
+			add(t)
+		}
 	case p.token == "(":
 		for _, g := range p.group() {
 			add(g)
 		}
-	case p.calls() && p.token != factorName:
+	case p.calls() && !p.isOperand():
 		p.function(add)
 	default:
-		add(p.product(", 1, 0, . or a group such as (1 | g)"))
+		t := p.product(", 1, 0, . or a group such as (1 | g)")
+		if add(t); p.token == "/" {
+			p.nest(t, add)
+		}
 	}
+}
+
+// nest reads the rest of a/b, which means a + a:b, where t is a.
+func (p *parser) nest(t Term, add func(Term)) {
+	first, ok := t.(Col)
+	if !ok {
+		p.fail("unexpected / after %v; write the effects one by one, as in a + a:b", t)
+	}
+	columns := Interact{string(first)}
+	for p.accept("/") {
+		columns = append(slices.Clip(columns), p.operand(" after /"))
+		add(columns)
+	}
+}
+
+// barred reports whether the parentheses that the token opens contain a bar, or begin with a
+// constant, as groups do.
+func (p *parser) barred() bool {
+	if inner := strings.TrimSpace(p.f.source[p.end:]); inner != "" &&
+		strings.ContainsAny(inner[:1], "01-") {
+		return true
+	}
+	deep, quoted := 0, false
+	for _, r := range p.f.source[p.start:] {
+		switch {
+		case r == '`':
+			quoted = !quoted
+		case quoted:
+		case r == '(':
+			deep++
+		case r == ')':
+			deep--
+		}
+		if r == '|' && !quoted || deep == 0 {
+			return r == '|'
+		}
+	}
+	return true // group reports the missing parenthesis
+}
+
+// power reads a sum in parentheses and the power n after it, which adds the interactions of up to n
+// columns of the sum.
+func (p *parser) power() (terms []Term) {
+	p.next()
+	var columns []string
+	for more := true; more; more = p.accept("+") {
+		if c := p.operand(" in a sum"); !slices.Contains(columns, c) {
+			columns = append(columns, c)
+		}
+	}
+	p.want(")", " to end a sum of columns, as in (a + b)^2; write products outside of "+
+		"parentheses, and groups as in (1 | group)")
+	most, at := 1, p.start
+	if p.accept("^") {
+		most = p.number(" for the power of a sum")
+	}
+	if p.err == nil && (most < 1 || len(columns) > maxCross && most > 1) {
+		p.failAt(at, "a sum to the power of %d must have at most %d columns and a power of at "+
+			"least 1", most, maxCross)
+	}
+	for _, c := range columns {
+		terms = append(terms, Col(c))
+	}
+	if most == 1 || p.err != nil {
+		return terms
+	}
+	for _, t := range expand(Cross(columns))[len(columns):] {
+		if len(t.Columns()) <= most {
+			terms = append(terms, t)
+		}
+	}
+	return terms
 }
 
 // product reads a column, a:b or a*b. where describes its place in a message.
@@ -331,20 +409,49 @@ func (p *parser) product(where string) Term {
 	return Cross(columns)
 }
 
-// operand reads a column or factor(column).
+// isOperand reports whether the token is the name of a function whose call is a column, as in
+// factor(x) and log(x).
+func (p *parser) isOperand() bool { return p.token == factorName || arith.IsFunction(p.token) }
+
+// operand reads a column, factor(column) or a computed column. where describes its place in a
+// message.
 func (p *parser) operand(where string) string {
 	if p.token != factorName || !p.calls() {
-		return p.column(where)
+		return p.numbers(where)
 	}
 	at := p.start
 	p.next()
 	p.next()
 	column := factorName + "(" + p.column(" in factor(…)") + ")"
+	p.use(column, at)
+	p.want(")", " to end factor(…")
+	return column
+}
+
+// use records the first use of a column.
+func (p *parser) use(column string, at int) {
 	if _, ok := p.f.at[column]; !ok {
 		p.f.at[column] = at
 	}
-	p.want(")", " to end factor(…")
-	return column
+}
+
+// numbers reads a column or a computed column. where describes its place in a message.
+func (p *parser) numbers(where string) string {
+	if !p.calls() || !arith.IsFunction(p.token) {
+		return p.column(where)
+	}
+	e, n, err := arith.Parse(p.f.source[p.start:])
+	if wrong, ok := err.(*arith.Error); ok {
+		p.failAt(p.start+wrong.Offset, "%s", wrong.Message)
+		return ""
+	}
+	p.use(e.String(), p.start)
+	for i, c := range e.Columns {
+		p.use(c, p.start+e.At[i])
+	}
+	p.end = p.start + n
+	p.next()
+	return e.String()
 }
 
 // calls reports whether the token is the name of a function.
@@ -356,8 +463,10 @@ func (p *parser) calls() bool {
 // instead returns advice about a function that formulas do not have.
 func instead(name string) string {
 	switch name {
-	case "I":
-		return "use poly(x, 2) for a polynomial, or add other powers to the table as columns"
+	case "ln":
+		return "use log(x) for the natural logarithm"
+	case "scale":
+		return "write the column alone, because fits standardize numbers"
 	case "C", "as.factor":
 		return "columns of texts are categories; use factor(x) for columns of numbers"
 	case "bs", "ns", "te", "ti":
@@ -367,14 +476,14 @@ func instead(name string) string {
 }
 
 // functions lists the functions of formulas.
-const functions = "s, poly, log, factor, exposure, offset or weight"
+const functions = "s, poly, factor, exposure, offset, weight, I, " + arith.Functions
 
 // function reads a function and its arguments.
 func (p *parser) function(add func(Term)) {
 	f, name, at := p.f, p.token, p.start
 	p.next()
 	p.next()
-	argument := func() string { return p.column(" in " + name + "(…)") }
+	argument := func() string { return p.numbers(" in " + name + "(…)") }
 	part := func(of *string) {
 		if *of != "" {
 			p.failAt(at, "%s occurs twice; remove one of them", name)
@@ -386,8 +495,6 @@ func (p *parser) function(add func(Term)) {
 		add(p.smooth(argument()))
 	case "poly":
 		add(p.poly())
-	case "log":
-		add(Log{argument()})
 	case "exposure":
 		part(&f.Exposure)
 	case "offset":
@@ -402,7 +509,7 @@ func (p *parser) function(add func(Term)) {
 
 // poly reads the arguments of poly(x, 2).
 func (p *parser) poly() Poly {
-	c := p.column(" in poly(…)")
+	c := p.numbers(" in poly(…)")
 	p.want(",", " and the degree, as in poly(x, 2)")
 	return Poly{c, p.number(" for the degree")}
 }
@@ -523,7 +630,7 @@ func (p *parser) effects(g *Group) {
 // slope reads a term whose effect differs between the levels of a group.
 func (p *parser) slope() (t Term) {
 	name, at := p.token, p.start
-	if !p.calls() || name == factorName {
+	if !p.calls() || p.isOperand() {
 		return p.product(inGroup)
 	}
 	p.next()
@@ -531,16 +638,12 @@ func (p *parser) slope() (t Term) {
 	switch name {
 	case "poly":
 		t = p.poly()
-	case "log":
-		t = Log{p.column(" in log(…)")}
 	case "s":
 		p.failAt(at, "smooth curves cannot differ between the levels of a group; use a "+
 			"polynomial, as in (poly(x, 3) | group)")
-	case "I":
-		p.failAt(at, "unknown function I in a group; %s", instead(name))
 	default:
-		p.failAt(at, "unknown function %s in a group; use poly, log or factor, or add other "+
-			"functions to the table as columns", name)
+		p.failAt(at, "unknown function %s in a group; use poly, factor, I, %s, or add other "+
+			"functions to the table as columns", name, arith.Functions)
 	}
 	p.want(")", " to end "+name+"(…")
 	return t

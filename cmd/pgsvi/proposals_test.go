@@ -13,13 +13,14 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/arith"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // limits holds the errors with which check or fit may refuse a table. Each has a remedy.
 var limits = []*regexp.Regexp{
 	regexp.MustCompile(`column "[^"]+"…? is a (category|date) instead of a number`),
-	regexp.MustCompile(`its logarithm needs a number above 0`),
+	regexp.MustCompile(`is (NaN|[-+]Inf) where .*; leave out the row, or change the term`),
 	regexp.MustCompile(`different values or functions, but a smooth curve needs`),
 	regexp.MustCompile(`different values?, but a polynomial of degree 2 needs 3`),
 	regexp.MustCompile(`the event is "\w+"; use 1 or yes if it was observed, or 0`),
@@ -284,11 +285,17 @@ func (a *acceptance) allowed(c *messyColumn) bool {
 	f := testkit.Must(formula.Parse(a.formula))
 	return c.open && slices.ContainsFunc(f.Terms, func(term formula.Term) bool {
 		curve := false
+		columns := term.Columns()
 		switch term.(type) {
-		case formula.Smooth, formula.Poly, formula.Log:
+		case formula.Smooth, formula.Poly:
 			curve = true
 		}
-		return slices.Contains(term.Columns(), c.name) &&
+		for _, name := range columns {
+			if e, ok := arith.Named(name); ok {
+				columns, curve = append(columns, e.Columns...), true
+			}
+		}
+		return slices.Contains(columns, c.name) &&
 			(c.asks == "an identifier" || c.asks == "codes" && curve)
 	})
 }
