@@ -205,7 +205,7 @@ func ExamplePanicError() {
 		return -z[0] * z[0]
 	}}
 	m := pgsvi.Objective[*pgsvi.Gaussian]{
-		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 10}),
+		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction(10)),
 		H:    pgsvi.KLTo(pgsvi.NewIsotropic(1, 1)),
 		Init: pgsvi.NewIsotropic(1, 1),
 	}

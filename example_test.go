@@ -35,7 +35,7 @@ func Example() {
 		return math.Log(0.5*lapse + (1-lapse)*p)
 	}}
 	m := pgsvi.Objective[*pgsvi.Gaussian]{
-		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
+		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction(200)),
 		H:    pgsvi.KLTo(pgsvi.NewIsotropic(3, 4)),
 		Init: pgsvi.NewIsotropic(3, 0.1),
 	}
@@ -321,7 +321,7 @@ func ExampleGP_published() {
 	y := []float64{-1, -1, 1, -1, 1, 1}
 	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{},
 		&pgsvi.GPOptions{
-			Estimator: pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline},
+			Estimator: pgsvi.ScoreFunctionPlain(500),
 		})
 	if err != nil {
 		fmt.Println(err)

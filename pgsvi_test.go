@@ -304,7 +304,7 @@ func TestLookingOnChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	prior := NewIsotropic(2, 4)
-	o := Objective[*Gaussian]{F: Expect(kit.LogisticData(75, 40, 2), ScoreFunction{Samples: 30}),
+	o := Objective[*Gaussian]{F: Expect(kit.LogisticData(75, 40, 2), ScoreFunction(30)),
 		H: KLTo(prior), Init: prior}
 	gp := kit.ToyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
 	ctm := kit.MustCTM(t, kit.ToyCorpus(40, 4), 3, nil)
@@ -786,7 +786,7 @@ func TestELBOWithoutGenerator(t *testing.T) {
 	noisy := Objective[*Gaussian]{F: Expect(
 		LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
 			return -math.Pow(z[0]-float64(n), 2) - math.Abs(z[1])
-		}}, ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
+		}}, ScoreFunction(10)), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
 	ctm, err := NewCTM(kit.ToyCorpus(6, 1), 2, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -20,10 +20,10 @@ import (
 func Expect(l LogLikelihood, e Estimator) Smooth {
 	f := &expectedTerms{ll: l, est: e}
 	if e == nil {
-		f.est = ScoreFunction{}
+		f.est = ScoreFunction(0)
 		if l != nil && l.Len() > 0 {
 			if _, ok := l.Batch(nil).(*siteBatch); ok {
-				f.est = Exact{}
+				f.est = Exact()
 			}
 		}
 	}

@@ -511,7 +511,7 @@ func TestClassesRefused(t *testing.T) {
 		{"diagonal", y, Softmax{}, GLMOptions{Covariance: DiagonalCovariance}, ErrParam},
 		{"low rank", y, Softmax{}, GLMOptions{Covariance: LowRankCovariance}, ErrParam},
 		{"appendix", y, Softmax{}, GLMOptions{Coordinates: MeanCov}, ErrParam},
-		{"an estimator", y, Softmax{}, GLMOptions{Estimator: GaussHermite{}}, ErrNoEstimator},
+		{"an estimator", y, Softmax{}, GLMOptions{Estimator: GaussHermite(0)}, ErrNoEstimator},
 		{"offsets of rows", y, Softmax{}, GLMOptions{Offset: make([]float64, len(y))}, ErrShape},
 		{"names", y, Softmax{}, GLMOptions{ClassNames: []string{"a"}}, ErrShape},
 	} {

@@ -242,7 +242,7 @@ func TestGPPaperSettings(t *testing.T) {
 	c := gpCases[0]
 	s := c.load(t)
 	gp := c.modelWith(t, s, GPOptions{
-		Estimator: ScoreFunction{Samples: 500, Baseline: NoBaseline}})
+		Estimator: ScoreFunctionPlain(500)})
 	solver := *kit.PgSVI(len(s.y), 2, 5)
 	solver.MaxPasses = 2
 	_, res, err := gp.Fit(context.Background(), &solver)

@@ -430,10 +430,10 @@ func TestCertificateUnbiased(t *testing.T) {
 	}{
 		{"batches", o.F, 5, false},
 		{"without N/M", unscaled{o.F}, 5, true},
-		{"draws", Expect(kit.AsLogLik(sites, false), ScoreFunction{Samples: 100}), 0, false},
-		{"paths, batches", Expect(kit.AsLogLik(sites, true), Pathwise{Samples: 4}), 10, false},
+		{"draws", Expect(kit.AsLogLik(sites, false), ScoreFunction(100)), 0, false},
+		{"paths, batches", Expect(kit.AsLogLik(sites, true), Pathwise(4)), 10, false},
 		{"half the gradient along paths",
-			scaledGrad{Expect(kit.AsLogLik(sites, true), Pathwise{Samples: 60}), 0.5}, 0, true},
+			scaledGrad{Expect(kit.AsLogLik(sites, true), Pathwise(60)), 0.5}, 0, true},
 	} {
 		if sampled := c.name == "draws" || c.name == "paths, batches"; testing.Short() && sampled {
 			continue
@@ -498,7 +498,7 @@ func TestCertificateDraws(t *testing.T) {
 	}
 	t.Parallel()
 	o := theoryProblem()
-	o.F = Expect(kit.AsLogLik(theorySites(), false), ScoreFunction{Samples: 30})
+	o.F = Expect(kit.AsLogLik(theorySites(), false), ScoreFunction(30))
 	c := &Certificate{}
 	certified(t, Solver{StepSize: ConstantStep(1e-4), MaxIter: 60}, c, o)
 	const many = 2000

@@ -232,13 +232,13 @@ func TestMemory(t *testing.T) {
 		}, "a full covariance of 1000000 dimensions needs 48 TB"},
 		"NewIsotropic": {func() error { return panicOf(func() { NewIsotropic(math.MaxInt, 1) }) },
 			"use a mean field"},
-		"ScoreFunction": {func() error { return objective(ScoreFunction{Samples: 1e7}) },
+		"ScoreFunction": {func() error { return objective(ScoreFunction(1e7)) },
 			"an estimate from 10000000 draws of 1000 dimensions needs 240 GB"},
-		"Pathwise": {func() error { return objective(Pathwise{Samples: math.MaxInt}) },
+		"Pathwise": {func() error { return objective(Pathwise(math.MaxInt)) },
 			"use fewer Samples"},
 		"GaussHermite": {func() error {
 			_,
-				err := GaussHermite{Nodes: math.MaxInt}.SetupSites(BernoulliLogit{})
+				err := GaussHermite(math.MaxInt).SetupSites(BernoulliLogit{})
 			return err
 		},
 			"use fewer Nodes"},
@@ -674,9 +674,9 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 			Init: NewIsotropic(d, 1)},
 		"log-Cholesky": {F: Expect(sites, nil),
 			Init: NewIsotropic(d, 1).In(LogCholesky)},
-		"Pathwise": {F: Expect(sites, Pathwise{}),
+		"Pathwise": {F: Expect(sites, Pathwise(0)),
 			Init: NewIsotropic(d, 1)},
-		"ScoreFunction": {F: Expect(sites, ScoreFunction{}),
+		"ScoreFunction": {F: Expect(sites, ScoreFunction(0)),
 			Init: NewIsotropic(d, 1)},
 		"of a GLM": testkit.Must(testkit.Must(NewGLM(ox, oy, BernoulliLogit{}, nil)).Objective()),
 	} {
