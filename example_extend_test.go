@@ -364,7 +364,7 @@ func (s *ascent) Evaluate(context.Context, *pgsvi.Env) (pgsvi.Evaluation, error)
 	return pgsvi.Evaluation{ELBO: elbo}, nil
 }
 
-// A Stepper of your own runs with every Sampler, Converger and Recorder of a Solver. This one is
+// A Stepper of your own runs with every Sampler, Converger and Record of a Solver. This one is
 // coordinate ascent for the mean and the precision of a Gaussian (Bishop, 2006, section 10.1.3).
 func ExampleStepper() {
 	y := []float64{4.9, 5.3, 6.1, 4.4, 5.0, 5.9, 5.2}

@@ -276,10 +276,9 @@ func ExampleTee() {
 	s := pgsvi.Solver{
 		MaxIter:  2,
 		StepSize: pgsvi.RobbinsMonro(0, 0, 1),
-		Recorder: pgsvi.Tee(
-			pgsvi.RecorderFunc(func(it pgsvi.Iteration) { betas = append(betas, it.Beta) }),
-			pgsvi.RecorderFunc(
-				func(it pgsvi.Iteration) { fmt.Printf("pass %.0f: %.2f\n", it.Passes, it.ELBO) }),
+		Record: pgsvi.Tee(
+			func(it pgsvi.Iteration) { betas = append(betas, it.Beta) },
+			func(it pgsvi.Iteration) { fmt.Printf("pass %.0f: %.2f\n", it.Passes, it.ELBO) },
 		),
 	}
 	if _, err := s.Run(context.Background(), m); err != nil {
@@ -725,7 +724,7 @@ func ExampleCertificate() {
 	for _, beta := range []float64{0.05, 2} {
 		var c pgsvi.Certificate
 		s := pgsvi.Solver{Divergence: pgsvi.Euclidean(), StepSize: pgsvi.ConstantStep(beta),
-			MaxIter: 20, Recorder: &c}
+			MaxIter: 20, Record: c.Record}
 		if _, _, err := o.Linearized().Fit(context.Background(), &s); err != nil {
 			log.Fatal(err)
 		}

@@ -228,7 +228,7 @@ type Iteration struct {
 	// Elapsed is the time since the start of the run, excluding Model.NewStepper.
 	Elapsed time.Duration
 	// State is the Stepper at the λ reached, for the Posterior method of the model. It is valid until
-	// the next step. A Recorder must not call its Step or Evaluate.
+	// the next step. Solver.Record must not call its Step or Evaluate.
 	State Stepper
 }
 
@@ -375,10 +375,6 @@ type Converger interface {
 	// Converged returns NotTerminated to continue, or the reason to end the run.
 	Converged(it Iteration) Status
 }
-
-// Recorder receives every iteration, beginning with the first step. It must not change the run. It
-// must copy whatever it keeps of Iteration.State, and hold its own errors until the run is over.
-type Recorder interface{ Record(it Iteration) }
 
 // Stream is a posterior P that is updated online with items R, which are rows (GLMStream) or
 // documents (CTMStream). It reads each item once and uses a fixed amount of memory. Make it with

@@ -476,7 +476,7 @@ func stepOf(t *testing.T, o Model, d Divergence, beta float64) (q Dist, step Ite
 	t.Helper()
 	s := Solver{Divergence: d, StepSize: ConstantStep(beta), MaxIter: 1, EvalEvery: -1,
 		Converger: Never(), Src: rand.NewPCG(1, 1)}
-	s.Recorder = RecorderFunc(func(it Iteration) { step = it })
+	s.Record = func(it Iteration) { step = it }
 	return qOf[Dist](kit.Solve(t, s, o)), step
 }
 
@@ -665,10 +665,10 @@ func TestInnerBatches(t *testing.T) {
 		EvalEvery: -1, Converger: Never()}
 	var ends []int
 	visited := 0.0
-	s.Recorder = RecorderFunc(func(it Iteration) {
+	s.Record = func(it Iteration) {
 		ends = append(ends, len(batches))
 		visited = it.Passes
-	})
+	}
 	res := kit.Solve(t, s, o)
 	if want := float64(8*len(batches)) / 40; math.Abs(visited-want) > 1e-12 || len(batches) < 6*3 {
 		t.Errorf("%v passes for %d gradients of 8 of 40 terms", visited, len(batches))
@@ -705,7 +705,7 @@ func TestInnerBatches(t *testing.T) {
 			want.ELBO, want.Passes)
 	}
 	// The bits must be the same for any number of workers.
-	o.F, s.Recorder = Expect(p.s, Pathwise(3)), nil
+	o.F, s.Record = Expect(p.s, Pathwise(3)), nil
 	alone := kit.Solve(t, s, o)
 	s.Workers = 3
 	if got := kit.Solve(t, s, o); got.ELBO != alone.ELBO {
@@ -722,7 +722,7 @@ func TestProximalPointPasses(t *testing.T) {
 	o.F = watchedSmooth{o.F, &batches, &draws}
 	grads := 0 // without the gradients of the final Gap, which is an evaluation
 	res := kit.Solve(t, Solver{StepSize: ConstantStep(3), MaxIter: 4, MaxPasses: 1e6,
-		Recorder: RecorderFunc(func(Iteration) { grads = len(batches) })}, o.ProximalPoint())
+		Record: func(Iteration) { grads = len(batches) }}, o.ProximalPoint())
 	if res.Passes != float64(grads) || res.K != 4 || res.ClosedForm || grads == len(batches) {
 		t.Errorf("%v passes for %d gradients in %d steps", res.Passes, grads, res.K)
 	}
@@ -789,7 +789,7 @@ func TestInnerErrors(t *testing.T) {
 		}
 	}
 	cert := &Certificate{}
-	kit.Solve(t, Solver{StepSize: ConstantStep(0.5), MaxIter: 2, Recorder: cert}, inner(2))
+	kit.Solve(t, Solver{StepSize: ConstantStep(0.5), MaxIter: 2, Record: cert.Record}, inner(2))
 	if !errors.Is(cert.Err(), ErrParam) {
 		t.Errorf("a certificate of inner steps: %v", cert.Err())
 	}

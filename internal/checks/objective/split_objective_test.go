@@ -433,11 +433,11 @@ func TestMirrorDescent(t *testing.T) {
 			tol = 1e-6 // values alone are flat at the optimum
 		}
 		testkit.CheckClose(t, "interior", qOf[Dist](res).Params(nil), want, tol)
-		s.Recorder = RecorderFunc(func(it Iteration) {
+		s.Record = func(it Iteration) {
 			if z := kit.Reached[*Point](it.State).Params(nil); !(z[0] > 0 && z[1] >= 0) {
 				t.Fatalf("iteration %d left the orthant: %v", it.K, z)
 			}
-		})
+		}
 		res = kit.Solve(t, s, Objective[*Point]{F: edge, Init: NewPoint([]float64{1, 1})})
 		testkit.CheckClose(t, "edge", qOf[Dist](res).Params(nil), []float64{1.2 / 1.04, 0}, 1e-6)
 	}

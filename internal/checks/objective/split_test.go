@@ -435,7 +435,7 @@ func TestConjugateFractions(t *testing.T) {
 		s := &Solver{StepSize: step, BatchSize: 6, Sampler: InOrder(), MaxPasses: 3, EvalEvery: 1,
 			Converger: Never()}
 		k, at := 0, 0
-		s.Recorder = RecorderFunc(func(it Iteration) {
+		s.Record = func(it Iteration) {
 			batch := c.x[at:min(40, at+6)]
 			at = (at + len(batch)) % 40
 			w := 40 / float64(len(batch))
@@ -465,7 +465,7 @@ func TestConjugateFractions(t *testing.T) {
 				t.Errorf("step %d: step size %v, want %v", k, it.Beta, want)
 			}
 			k++
-		})
+		}
 		if _, err := s.Run(ctx, o); err != nil || k != 21 {
 			t.Fatalf("%v after %d steps", err, k)
 		}
@@ -508,11 +508,11 @@ func TestConjugateErrors(t *testing.T) {
 	c.fail = nil
 	ctx, cancel := context.WithCancel(context.Background())
 	o := Objective[*Exp]{F: Conjugate(c), H: KLTo(prior), Init: prior}
-	s := &Solver{BatchSize: 4, MaxPasses: 50, Recorder: RecorderFunc(func(it Iteration) {
+	s := &Solver{BatchSize: 4, MaxPasses: 50, Record: func(it Iteration) {
 		if it.K == 7 {
 			cancel()
 		}
-	})}
+	}}
 	if _, res, err := o.Fit(ctx, s); !errors.Is(err, context.Canceled) || res.Status != Canceled ||
 		res.K != 7 {
 		t.Errorf("canceled: %v, %v after %d", err, res.Status, res.K)
@@ -636,7 +636,7 @@ func TestConjugateCertificate(t *testing.T) {
 		for _, batch := range []int{0, 50} {
 			c := &Certificate{}
 			s := &Solver{StepSize: ConstantStep(0.5), BatchSize: batch, MaxPasses: 4,
-				EvalEvery: every, Recorder: c, Converger: Never()}
+				EvalEvery: every, Record: c.Record, Converger: Never()}
 			if _, err := s.Run(context.Background(), m); err != nil || c.Err() != nil {
 				t.Fatal(err, c.Err())
 			}

@@ -765,11 +765,6 @@ func goroutinesEnd(t *testing.T, before int) {
 	t.Errorf("%d goroutines are left of %d", runtime.NumGoroutine(), before)
 }
 
-// cancelAtEnd cancels a run a moment after its last step, while its posterior is computed.
-type cancelAtEnd struct{ cancel context.CancelFunc }
-
-func (c cancelAtEnd) Record(it Iteration) { time.AfterFunc(5*time.Millisecond, c.cancel) }
-
 // TestCancelPosterior checks that a cancellation is also noticed while the posterior of a run is
 // computed, and that the run is returned.
 func TestCancelPosterior(t *testing.T) {
@@ -792,7 +787,9 @@ func testCancelPosterior[P any](t *testing.T, name string, m fitter[*P]) {
 	t.Helper()
 	inner, cancel := context.WithCancel(context.Background())
 	ctx := watch(inner)
-	s := &Solver{MaxIter: 1, Recorder: cancelAtEnd{cancel}}
+	s := &Solver{MaxIter: 1, Record: func(Iteration) { // cancels while the posterior is computed
+		time.AfterFunc(5*time.Millisecond, cancel)
+	}}
 	p, res, err := m.Fit(ctx, s)
 	late, wall, _ := ctx.ended()
 	t.Logf("%s: late by %v of the processor, %v on the clock; a posterior: %t, %v", name,

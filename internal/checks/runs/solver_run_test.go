@@ -643,7 +643,7 @@ func TestGivenStepSizeHasGaps(t *testing.T) {
 			var last Iteration
 			_, r, err := g.Fit(context.Background(),
 				&Solver{StepSize: ConstantStep(0.05), BatchSize: size, MaxPasses: 300, EvalEvery: 1,
-					Recorder: RecorderFunc(func(it Iteration) {
+					Record: func(it Iteration) {
 						if math.IsNaN(it.ELBO) {
 							return
 						}
@@ -657,7 +657,7 @@ func TestGivenStepSizeHasGaps(t *testing.T) {
 									"the best", covariance, size, it.K, it.Gap, it.GapBound,
 								it.Scope, left)
 						}
-					})})
+					}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -710,11 +710,11 @@ func TestCheckpoint(t *testing.T) {
 	s := r.solver
 	s.Checkpoint = Checkpoint{Path: path, Passes: 1}
 	written := map[string]bool{}
-	s.Recorder = RecorderFunc(func(it Iteration) {
+	s.Record = func(it Iteration) {
 		if data, err := os.ReadFile(path); err == nil {
 			written[string(data)] = true
 		}
-	})
+	}
 	res, err := s.Run(ctx, r.model)
 	if err != nil {
 		t.Fatal(err)

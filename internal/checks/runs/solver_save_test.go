@@ -280,15 +280,12 @@ func bitsOf(t testing.TB, r *Result) string {
 	return b.String()
 }
 
-// cancelAfter is a Recorder that cancels a run after the given number of iterations.
-type cancelAfter struct {
-	left   int
-	cancel context.CancelFunc
-}
-
-func (c *cancelAfter) Record(Iteration) {
-	if c.left--; c.left <= 0 {
-		c.cancel()
+// cancelAfter returns a Solver.Record that cancels a run after the given number of iterations.
+func cancelAfter(left int, cancel context.CancelFunc) func(Iteration) {
+	return func(Iteration) {
+		if left--; left <= 0 {
+			cancel()
+		}
 	}
 }
 
@@ -403,9 +400,9 @@ func TestResumeInterrupted(t *testing.T) {
 			var story []string
 			for res.Status == NotTerminated || res.Status == Canceled {
 				ctx, cancel := context.WithCancel(context.Background())
-				s.Recorder, s.Workers = nil, 1+2*rng.IntN(2)
+				s.Record, s.Workers = nil, 1+2*rng.IntN(2)
 				if len(story) < 6 {
-					s.Recorder = &cancelAfter{1 + rng.IntN(max(1, k)), cancel}
+					s.Record = cancelAfter(1+rng.IntN(max(1, k)), cancel)
 				}
 				if rng.IntN(2) == 0 {
 					story = append(story, fmt.Sprintf("saved at %d", res.K))
@@ -446,7 +443,7 @@ type asker struct {
 	g *GP
 }
 
-func (a asker) Record(it Iteration) {
+func (a asker) record(it Iteration) {
 	if _, err := a.g.Posterior(it.State); err != nil {
 		a.t.Error(err)
 	}
@@ -476,7 +473,7 @@ func TestPosteriorChangesNothing(t *testing.T) {
 		for i := range bits {
 			s := c.s
 			if i == 1 {
-				s.Recorder = asker{t, c.g}
+				s.Record = asker{t, c.g}.record
 			}
 			res, err := s.Run(context.Background(), c.g)
 			if err != nil {
@@ -581,7 +578,7 @@ func TestKilledRun(t *testing.T) {
 		}
 		ctx, s := context.Background(), r.solver
 		s.Checkpoint = Checkpoint{Path: path, Passes: 1e-9}
-		s.Recorder = RecorderFunc(func(Iteration) { fmt.Print(".") })
+		s.Record = func(Iteration) { fmt.Print(".") }
 		var res *Result
 		file, err := os.Open(path)
 		if err == nil {
