@@ -254,7 +254,7 @@ func ExampleGLM_PredictiveCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	check, err := glm.PredictiveCheck(ctx, nil, post, 1000)
+	check, err := glm.PredictiveCheck(ctx, nil, post, 1000, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

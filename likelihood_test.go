@@ -512,7 +512,7 @@ func TestOutcomeChecks(t *testing.T) {
 		if a, b := again.At(x).LogProb(nil, y), p.LogProb(nil, y); !slices.Equal(a, b) {
 			t.Errorf("%#v: a saved posterior predicts differently", l)
 		}
-		check, err := g.PredictiveCheck(ctx, nil, post, longer(200, 60))
+		check, err := g.PredictiveCheck(ctx, nil, post, longer(200, 60), nil)
 		switch {
 		case testFacts(l).Censored:
 			if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "censored") {

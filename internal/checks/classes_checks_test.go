@@ -88,7 +88,8 @@ func TestClassesPSIS(t *testing.T) {
 func TestClassesGPPredictiveCheck(t *testing.T) {
 	x, y := irisPart(t)
 	ctx := context.Background()
-	last := Statistic{Name: "last", Of: func(y []float64) float64 { return y[len(y)-1] }}
+	last := map[string]func([]float64) float64{
+		"last": func(y []float64) float64 { return y[len(y)-1] }}
 	const draws = 4000
 	kernel := SquaredExp{Scale: 3, Length: 2}
 	judge := func(name string, c *PredictiveCheck, probs *mat.Dense) {
@@ -136,7 +137,7 @@ func TestClassesGPPredictiveCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := four.PredictiveCheck(ctx, nil, q, 10); !errors.Is(err, ErrParam) ||
+	if _, err := four.PredictiveCheck(ctx, nil, q, 10, nil); !errors.Is(err, ErrParam) ||
 		!strings.Contains(err.Error(), "3 classes, but the model has 4") {
 		t.Errorf("of other classes: %v", err)
 	}

@@ -295,8 +295,8 @@ func TestClassesPredictiveCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := Statistic{Name: "class of the second row",
-		Of: func(y []float64) float64 { return y[1] }}
+	second := map[string]func([]float64) float64{
+		"class of the second row": func(y []float64) float64 { return y[1] }}
 	const draws = 4000
 	check, err := g.PredictiveCheck(ctx, nil, post, draws, second)
 	if err != nil {
@@ -325,7 +325,7 @@ func TestClassesPredictiveCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if check, err = h.PredictiveCheck(ctx, nil, post, 200); err != nil || check.Rows[0].P != 0 {
+	if check, err = h.PredictiveCheck(ctx, nil, post, 200, nil); err != nil || check.Rows[0].P != 0 {
 		t.Errorf("labels of one class: %v, %v", check, err)
 	}
 }

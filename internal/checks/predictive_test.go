@@ -28,8 +28,9 @@ func TestPredictiveCheck(t *testing.T) {
 		}
 		return y
 	}
+	type statistics = map[string]func([]float64) float64
 	check := func(y []float64, lik Likelihood, opt *GLMOptions,
-		stats ...Statistic) *PredictiveCheck {
+		stats statistics) *PredictiveCheck {
 		t.Helper()
 		g, err := NewGLM(x, y, lik, opt)
 		if err != nil {
@@ -39,18 +40,18 @@ func TestPredictiveCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats...)
+		c, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats...)
+		again, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats)
 		if err != nil || len(stats) == 0 && !reflect.DeepEqual(c, again) {
 			t.Errorf("%T: the same seed gives %v, %v", lik, again, err)
 		}
 		return c
 	}
 	for _, lik := range []Likelihood{Poisson{}, GaussianNoise{}, BernoulliLogit{}, Exponential{}} {
-		for _, r := range check(data(lik), lik, nil).Rows {
+		for _, r := range check(data(lik), lik, nil, nil).Rows {
 			if r.P < 0.005 || r.P > 0.995 || !(r.Lo <= r.Mean && r.Mean <= r.Hi) {
 				t.Errorf("%T: %+v", lik, r)
 			}
@@ -58,7 +59,7 @@ func TestPredictiveCheck(t *testing.T) {
 	}
 	many := data(NegativeBinomial{Shape: 0.7})
 	c := check(many, Poisson{}, nil,
-		Statistic{Name: "range", Of: func(y []float64) float64 { return 7 }})
+		statistics{"range": func(y []float64) float64 { return 7 }})
 	got := map[string]PredictiveStatistic{}
 	for _, r := range c.Rows {
 		got[r.Name] = r
@@ -83,7 +84,7 @@ func TestPredictiveCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err = g.PredictiveCheck(t.Context(), nil, post, 4000); err != nil {
+	if c, err = g.PredictiveCheck(t.Context(), nil, post, 4000, nil); err != nil {
 		t.Fatal(err)
 	}
 	sd := math.Sqrt(1.0/41 + 1.0/40)
@@ -112,7 +113,7 @@ func TestPredictiveCheckGP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := gp.PredictiveCheck(t.Context(), nil, q, 2000)
+	a, err := gp.PredictiveCheck(t.Context(), nil, q, 2000, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func TestPredictiveCheckGP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := sparse.PredictiveCheck(t.Context(), nil, s, 2000)
+	b, err := sparse.PredictiveCheck(t.Context(), nil, s, 2000, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,17 +135,17 @@ func TestPredictiveCheckGP(t *testing.T) {
 			t.Errorf("%+v of a GP, %+v of a sparse one", r, o)
 		}
 	}
-	if _, err := gp.PredictiveCheck(t.Context(), nil, nil, 10); !errors.Is(err, ErrParam) {
+	if _, err := gp.PredictiveCheck(t.Context(), nil, nil, 10, nil); !errors.Is(err, ErrParam) {
 		t.Errorf("no posterior: %v", err)
 	}
-	if _, err := sparse.PredictiveCheck(t.Context(), nil, nil, 10); !errors.Is(err, ErrParam) {
+	if _, err := sparse.PredictiveCheck(t.Context(), nil, nil, 10, nil); !errors.Is(err, ErrParam) {
 		t.Errorf("no posterior: %v", err)
 	}
 	other, err := NewGP(mat.NewDense(1, 1, nil), y[:1], SquaredExp{}, lik, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.PredictiveCheck(t.Context(), nil, q, 10); !errors.Is(err, ErrParam) {
+	if _, err := other.PredictiveCheck(t.Context(), nil, q, 10, nil); !errors.Is(err, ErrParam) {
 		t.Errorf("a posterior of other inputs: %v", err)
 	}
 }
@@ -169,13 +170,14 @@ func TestPredictiveCheckErrors(t *testing.T) {
 	heavy, _ := fit(x, y, &GLMOptions{Weights: []float64{1, 1e12, 1}})
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	nan := Statistic{Name: "ratio", Of: func(y []float64) float64 { return math.NaN() }}
+	type statistics = map[string]func([]float64) float64
+	nan := statistics{"ratio": func(y []float64) float64 { return math.NaN() }}
 	for name, c := range map[string]struct {
 		ctx   context.Context
 		g     *GLM
 		q     *GLMPosterior
 		draws int
-		stats []Statistic
+		stats statistics
 		want  error
 	}{
 		"nil":         {t.Context(), g, nil, 10, nil, ErrParam},
@@ -183,11 +185,11 @@ func TestPredictiveCheckErrors(t *testing.T) {
 		"no rows":     {t.Context(), none, q, 10, nil, ErrEmpty},
 		"half a row":  {t.Context(), half, q, 10, nil, ErrParam},
 		"many rows":   {t.Context(), heavy, q, 10, nil, ErrParam},
-		"no function": {t.Context(), g, q, 10, []Statistic{{Name: "a"}}, ErrParam},
-		"NaN":         {t.Context(), g, q, 10, []Statistic{nan}, ErrNotFinite},
+		"no function": {t.Context(), g, q, 10, statistics{"a": nil}, ErrParam},
+		"NaN":         {t.Context(), g, q, 10, nan, ErrNotFinite},
 		"canceled":    {canceled, g, q, 10, nil, context.Canceled},
 	} {
-		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats...); !errors.Is(err,
+		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats); !errors.Is(err,
 			c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
