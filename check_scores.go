@@ -166,19 +166,18 @@ func (l *LOO) comparable(o *LOO) error {
 // A Calibration compares predicted probabilities of labels with observed frequencies. It prints as
 // a table.
 type Calibration struct {
-	Bins []CalibrationBin
+	// Rows holds the number of rows of each bin. A bin groups rows with similar predicted
+	// probabilities, and bins are in increasing order of them.
+	Rows []int
+	// Predicted holds the mean predicted probability of each bin, and Observed the share of its
+	// rows with +1.
+	Predicted, Observed []float64
+	// Lo and Hi are the 95% interval of the share (Jeffreys; Brown, Cai and DasGupta 2001).
+	Lo, Hi []float64
 	// Nats is Σ_b n_b KL(observed_b‖predicted_b)/n, the miscalibration in nats per row. The log
 	// loss would improve by this much with a better probability for each bin. Expected is the value
 	// that a calibrated model reaches by chance, about the number of bins over 2n.
 	Nats, Expected float64
-}
-
-// A CalibrationBin groups rows with similar predicted probabilities of the label +1.
-type CalibrationBin struct {
-	Rows      int
-	Predicted float64 // mean of the predicted probability
-	Observed  float64 // share of rows with +1
-	Lo, Hi    float64 // 95% interval of the share (Jeffreys; Brown, Cai and DasGupta 2001)
 }
 
 // String returns the table with one line per bin. A star marks a bin whose prediction is outside
@@ -186,13 +185,13 @@ type CalibrationBin struct {
 func (c *Calibration) String() string {
 	var b strings.Builder
 	b.WriteString("  rows  predicted  observed (95% interval)\n")
-	for _, r := range c.Bins {
+	for i, p := range c.Predicted {
 		star := ""
-		if r.Predicted < r.Lo || r.Predicted > r.Hi {
+		if p < c.Lo[i] || p > c.Hi[i] {
 			star = " *"
 		}
-		fmt.Fprintf(&b, "%6d  %9.3f  %8.3f (%.3f to %.3f)%s\n", r.Rows, r.Predicted, r.Observed,
-			r.Lo, r.Hi, star)
+		fmt.Fprintf(&b, "%6d  %9.3f  %8.3f (%.3f to %.3f)%s\n", c.Rows[i], p, c.Observed[i],
+			c.Lo[i], c.Hi[i], star)
 	}
 	fmt.Fprintf(&b, "miscalibration %.2g nats per row; %.2g by chance\n", c.Nats, c.Expected)
 	return b.String()
@@ -311,7 +310,9 @@ func calibrate(prob, y, weight []float64, bins int) (*Calibration, error) {
 	var found []score.Bin
 	found, c.Nats, c.Expected = score.Calibrate(rows, prob, y, weight, bins)
 	for _, b := range found {
-		c.Bins = append(c.Bins, CalibrationBin(b))
+		c.Rows, c.Predicted = append(c.Rows, b.Rows), append(c.Predicted, b.Predicted)
+		c.Observed = append(c.Observed, b.Observed)
+		c.Lo, c.Hi = append(c.Lo, b.Lo), append(c.Hi, b.Hi)
 	}
 	return c, nil
 }

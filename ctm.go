@@ -54,7 +54,7 @@ type CTMOptions struct {
 	// means steps until q converges, at most 100.
 	Inner, FirstInner int
 	// Forget discards q(z_n) after each visit. A document then starts from the prior in every visit
-	// and takes FirstInner steps, and μ and Σ follow the batches as the topics do. A CTMStream
+	// and takes FirstInner steps, and μ and Σ follow the batches as the topics do. A stream
 	// always works like this.
 	Forget bool
 	// Paper selects the topic-model experiment of Khan et al. (2016), with 2 documents per batch

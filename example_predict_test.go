@@ -171,8 +171,8 @@ func ExampleLOO_Calibration() {
 		log.Fatal(err)
 	}
 	fmt.Print(c)
-	for _, bin := range c.Bins {
-		fmt.Println(bin.Lo < bin.Predicted && bin.Predicted < bin.Hi)
+	for i, p := range c.Predicted {
+		fmt.Println(c.Lo[i] < p && p < c.Hi[i])
 	}
 	// Output:
 	// rows  predicted  observed (95% interval)

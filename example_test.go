@@ -396,7 +396,7 @@ func ExampleNewExp() {
 }
 
 // Any number of rows may arrive. The stream reads each row once.
-func ExampleGLMStream() {
+func ExampleNewGLMStream() {
 	s, err := pgsvi.NewGLMStream(1, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true})
 	if err != nil {
 		log.Fatal(err)
@@ -630,7 +630,7 @@ func ExampleLoad() {
 		log.Fatal(err)
 	}
 
-	s, err = pgsvi.Load[*pgsvi.GLMStream](&file)
+	s, err = pgsvi.Load[*pgsvi.Stream[pgsvi.Row, *pgsvi.GLMPosterior]](&file)
 	if err != nil {
 		log.Fatal(err)
 	}

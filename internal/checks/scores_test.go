@@ -667,9 +667,9 @@ func TestCalibrationOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows, seen, want := 0, 0.0, 0.0
-		for _, b := range cal.Bins {
-			rows += b.Rows
-			seen += float64(b.Rows) * b.Observed
+		for i, n := range cal.Rows {
+			rows += n
+			seen += float64(n) * cal.Observed[i]
 		}
 		for _, v := range y {
 			want += score.Indicator(v == float64(c))
