@@ -26,20 +26,16 @@ import (
 // 1996). It prints as a table.
 type PredictiveCheck struct {
 	Draws int
-	Rows  []PredictiveStatistic
-}
-
-// A PredictiveStatistic is a statistic of the responses and its distribution under the model.
-type PredictiveStatistic struct {
-	Name     string
-	Observed float64
-	// Mean, Lo and Hi are the mean and the 95% interval of the statistic over the draws.
-	Mean, Lo, Hi float64
+	// Names holds the names of the statistics, and Observed their values for the responses.
+	Names    []string
+	Observed []float64
+	// Mean, Lo and Hi are the mean and the 95% interval of each statistic over the draws.
+	Mean, Lo, Hi []float64
 	// P is the share of draws whose statistic is above Observed, plus half of the share of draws
 	// with the same value. If P is near 0 or 1, the model does not generate such data. P is not the
 	// p-value of a test: it is nearer to ½ because the model was fitted to the same data (Bayarri
 	// and Berger 2000).
-	P float64
+	P []float64
 }
 
 // statistic is a number that describes responses, such as the largest response.
@@ -52,18 +48,18 @@ type statistic struct {
 // 0.975.
 func (c *PredictiveCheck) String() string {
 	lines := [][]string{{"", "observed", "predicted", "2.5%", "97.5%", "p"}}
-	for _, r := range c.Rows {
-		line := []string{r.Name}
-		for _, v := range []float64{r.Observed, r.Mean, r.Lo, r.Hi} {
+	for i, name := range c.Names {
+		line := []string{name}
+		for _, v := range []float64{c.Observed[i], c.Mean[i], c.Lo[i], c.Hi[i]} {
 			line = append(line, table.Minus(fmt.Sprintf("%.3g", v)))
 		}
-		lines = append(lines, append(line, fmt.Sprintf("%.3f", r.P)))
+		lines = append(lines, append(line, fmt.Sprintf("%.3f", c.P[i])))
 	}
 	table.Align(lines)
 	var b strings.Builder
 	for i, line := range lines {
 		text := strings.Join(line, "  ")
-		if i > 0 && (c.Rows[i-1].P < 0.025 || c.Rows[i-1].P > 0.975) {
+		if i > 0 && (c.P[i-1] < 0.025 || c.P[i-1] > 0.975) {
 			text += " *"
 		}
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
@@ -261,12 +257,12 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 		if s.of == nil {
 			return nil, fmt.Errorf("pgsvi: statistic %q has no function: %w", s.name, ErrParam)
 		}
-		r := PredictiveStatistic{Name: s.name, Observed: s.of(y)}
-		if math.IsNaN(r.Observed) || math.IsInf(r.Observed, 0) {
+		v := s.of(y)
+		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return nil, fmt.Errorf("pgsvi: statistic %s of the responses is %v: %w",
-				s.name, r.Observed, ErrNotFinite)
+				s.name, v, ErrNotFinite)
 		}
-		c.Rows = append(c.Rows, r)
+		c.Names, c.Observed = append(c.Names, s.name), append(c.Observed, v)
 	}
 	rng, eta := env.rng(), make([]float64, t.Elements())
 	values := make([][]float64, len(all))
@@ -290,22 +286,23 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 			values[i] = append(values[i], v)
 		}
 	}
-	for i := range c.Rows {
-		c.Rows[i].compare(values[i])
+	for i := range values {
+		c.compare(c.Observed[i], values[i])
 	}
 	return c, nil
 }
 
-// compare summarizes the statistic of the draws.
-func (r *PredictiveStatistic) compare(values []float64) {
+// compare appends the summary of a statistic over the draws.
+func (c *PredictiveCheck) compare(observed float64, values []float64) {
+	p := 0.0
 	for _, v := range values {
-		r.P += score.Indicator(v > r.Observed) + score.Indicator(v == r.Observed)/2
+		p += score.Indicator(v > observed) + score.Indicator(v == observed)/2
 	}
-	r.P /= float64(len(values))
+	c.P = append(c.P, p/float64(len(values)))
 	slices.Sort(values)
-	r.Mean = stat.Mean(values, nil)
-	r.Lo = stat.Quantile(0.025, stat.Empirical, values, nil)
-	r.Hi = stat.Quantile(0.975, stat.Empirical, values, nil)
+	c.Mean = append(c.Mean, stat.Mean(values, nil))
+	c.Lo = append(c.Lo, stat.Quantile(0.025, stat.Empirical, values, nil))
+	c.Hi = append(c.Hi, stat.Quantile(0.975, stat.Empirical, values, nil))
 }
 
 // statisticsOf returns the statistics that suit the responses of l.

@@ -508,35 +508,37 @@ func poolMixes(folds []*Prediction, tests [][]int, p *Prediction) *predictionMix
 
 // Scores reports how well predictions agree with responses. It prints as a table.
 type Scores struct {
-	Rows   int // number of predicted rows
-	Values []Score
-}
-
-// A Score is one line of Scores. SE is its standard error over the rows, and +Inf for a single row.
-type Score struct {
-	Name      string
-	Value, SE float64
+	Rows int // number of predicted rows
+	// Names holds the names of the scores, Values their values, and SE their standard errors over
+	// the rows. An SE is +Inf for a single row.
+	Names      []string
+	Values, SE []float64
 }
 
 // Value returns the score with the given name. It returns false if there is no such score.
 func (m *Scores) Value(name string) (value float64, ok bool) {
-	for _, v := range m.Values {
-		if v.Name == name {
-			return v.Value, true
-		}
+	i := slices.Index(m.Names, name)
+	if i < 0 {
+		return 0, false
 	}
-	return 0, false
+	return m.Values[i], true
+}
+
+// append adds a score.
+func (m *Scores) append(name string, value, se float64) {
+	m.Names, m.Values, m.SE = append(m.Names, name), append(m.Values, value), append(m.SE, se)
 }
 
 // String returns the table: the number of rows, and one line per score.
 func (m *Scores) String() string {
 	lines := [][]string{{"", ""}}
-	for _, v := range m.Values {
-		cell := table.Rounded("%.*f", v.Value, v.SE)
-		if !math.IsInf(v.SE, 0) {
-			cell += " ± " + table.Rounded("%.*f", v.SE, v.SE)
+	for i, name := range m.Names {
+		se := m.SE[i]
+		cell := table.Rounded("%.*f", m.Values[i], se)
+		if !math.IsInf(se, 0) {
+			cell += " ± " + table.Rounded("%.*f", se, se)
 		}
-		lines = append(lines, []string{v.Name, cell})
+		lines = append(lines, []string{name, cell})
 	}
 	table.Align(lines)
 	var b strings.Builder
@@ -720,7 +722,7 @@ func (p *Prediction) inInterval(i int, y, tail float64) (bool, error) {
 // add appends the mean of x as a score.
 func (m *Scores) add(name string, x []float64) {
 	mean, variance := score.MeanVariance(x)
-	m.Values = append(m.Values, Score{name, mean, score.StandardError(variance, len(x))})
+	m.append(name, mean, score.StandardError(variance, len(x)))
 }
 
 // labels appends the scores of labels.
@@ -742,7 +744,7 @@ func (m *Scores) labels(s *rowScores) {
 	m.add("accuracy", right)
 	if len(up) > 0 && len(down) > 0 {
 		value, se := score.AUC(up, down)
-		m.Values = append(m.Values, Score{"AUC", value, se})
+		m.append("AUC", value, se)
 	}
 	m.add("Brier", square)
 }
@@ -764,10 +766,10 @@ func (m *Scores) numbers(s *rowScores, facts Facts) {
 		return
 	}
 	rmse, se := score.RMSE(square)
-	m.Values = append(m.Values, Score{"RMSE", rmse, se})
+	m.append("RMSE", rmse, se)
 	m.add("MAE", absolute)
 	if r2, se, ok := score.R2(y, square); ok {
-		m.Values = append(m.Values, Score{"R²", r2, se})
+		m.append("R²", r2, se)
 	}
 	m.add("coverage 50%", in50)
 	m.add("coverage 90%", in90)

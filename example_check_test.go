@@ -58,9 +58,9 @@ func ExamplePredictiveCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var s pgsvi.PredictiveStatistic
-	for _, s = range check.Rows {
-		fmt.Printf("%s %.2g, unlikely: %t\n", s.Name, s.Observed, s.P < 0.025 || s.P > 0.975)
+	for i, name := range check.Names {
+		p := check.P[i]
+		fmt.Printf("%s %.2g, unlikely: %t\n", name, check.Observed[i], p < 0.025 || p > 0.975)
 	}
 	// Output:
 	// share of +1 0.67, unlikely: false

@@ -521,8 +521,8 @@ func TestOutcomeChecks(t *testing.T) {
 		case err != nil:
 			t.Errorf("%#v: %v", l, err)
 		default:
-			for _, r := range check.Rows {
-				if r.Name == "mean" && (r.P < 0.001 || r.P > 0.999) {
+			for i, p := range check.P {
+				if check.Names[i] == "mean" && (p < 0.001 || p > 0.999) {
 					t.Errorf("%#v: %v", l, check)
 				}
 			}

@@ -775,7 +775,7 @@ func TestProgress(t *testing.T) {
 	}
 	b.Reset()
 	p(Iteration{K: 1, Evaluation: nowhereEvaluated()}) // a second run
-	if strings.Contains(b.String(), "ELBO") {                 // not yet known
+	if strings.Contains(b.String(), "ELBO") {          // not yet known
 		t.Errorf("a new run shows %q", b.String())
 	}
 }

@@ -382,7 +382,7 @@ func TestCTMHeldOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	// E[π] by quadrature over z_1 − z_2.
-	m, v := d.Mean(nil), d.Cov()
+	m, v := d.LogitMean(nil), d.LogitCov()
 	sd := math.Sqrt(v.At(0, 0) + v.At(1, 1) - 2*v.At(0, 1))
 	var mean [2]float64
 	rule := expect.Hermite(60)

@@ -97,14 +97,15 @@ func TestClassesGPPredictiveCheck(t *testing.T) {
 		for k := range 3 {
 			col := mat.Col(nil, k, probs)
 			want := floats.Sum(col) / float64(len(y))
-			if r := c.Rows[k]; r.Name != fmt.Sprintf("share of class=%d", k) ||
-				!(math.Abs(r.Mean-want) < 0.003) || !(r.Lo < r.Observed && r.Observed < r.Hi) {
-				t.Errorf("%s: %+v, want a mean of %v", name, r, want)
+			if c.Names[k] != fmt.Sprintf("share of class=%d", k) ||
+				!(math.Abs(c.Mean[k]-want) < 0.003) ||
+				!(c.Lo[k] < c.Observed[k] && c.Observed[k] < c.Hi[k]) {
+				t.Errorf("%s, class %d: %v, want a mean of %v", name, k, c, want)
 			}
 		}
 		p := probs.RawRowView(len(y) - 1)
-		if r, want := c.Rows[3], p[1]+2*p[2]; len(c.Rows) != 4 || !(math.Abs(r.Mean-want) < 0.04) {
-			t.Errorf("%s: %+v, want a mean of %v", name, r, want)
+		if want := p[1] + 2*p[2]; len(c.Names) != 4 || !(math.Abs(c.Mean[3]-want) < 0.04) {
+			t.Errorf("%s: %v, want a mean of %v", name, c, want)
 		}
 	}
 	g, err := NewGP(x, y, kernel, Softmax{}, nil)

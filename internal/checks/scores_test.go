@@ -22,17 +22,20 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
+// namedScore is a score with its standard error.
+type namedScore struct{ Value, SE float64 }
+
 // scoreOf returns a score by name, or fails the test if it is missing.
-func scoreOf(t *testing.T, m *Scores, name string) Score {
+func scoreOf(t *testing.T, m *Scores, name string) namedScore {
 	t.Helper()
-	i := slices.IndexFunc(m.Values, func(s Score) bool { return s.Name == name })
+	i := slices.Index(m.Names, name)
 	if i < 0 {
 		t.Fatalf("no %q in %v", name, m)
 	}
-	if v, ok := m.Value(name); !ok || v != m.Values[i].Value {
+	if v, ok := m.Value(name); !ok || v != m.Values[i] {
 		t.Errorf("Value of %q is %v", name, v)
 	}
-	return m.Values[i]
+	return namedScore{m.Values[i], m.SE[i]}
 }
 
 // TestScoresLabels checks the scores of labels against their definitions, with ties.

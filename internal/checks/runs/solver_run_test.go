@@ -217,7 +217,7 @@ func longModels(t testing.TB) []longModel {
 		})},
 		{"GLM, low rank", lowRank, Solver{}, asking(lowRank, glmAt)},
 		{"CTM", ctm, Solver{}, asking(ctm, func(p *CTMPosterior) []float64 {
-			return testkit.Must(p.Infer(corpus.Docs[0])).Mean(nil)
+			return testkit.Must(p.Infer(corpus.Docs[0])).LogitMean(nil)
 		})},
 		{"Objective", exact, Solver{}, asking(exact, gaussian)},
 		{"Objective, sampled", sampled, Solver{BatchSize: 6}, asking(sampled, gaussian)},
