@@ -266,8 +266,8 @@ func (s scoreFunction) samples() int {
 	return s.n
 }
 
-// drawsOf implements drawing.
-func (s scoreFunction) drawsOf(q Dist, _ bool) int {
+// drawsOf returns the number of draws from q.
+func (s scoreFunction) drawsOf(q Dist) int {
 	if e, ok := q.(*Exp); ok && s.n == 0 && s.baseline == estimate.Quadratic {
 		return max(expDraws, min(estimate.MostDraws, variate.Draws*(1+e.NumParams())))
 	}
@@ -302,7 +302,7 @@ func (s scoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if err := s.validate(); err != nil {
 		return false, err
 	}
-	return false, checkSamples(s.drawsOf(q, false), q.Dim())
+	return false, checkSamples(s.drawsOf(q), q.Dim())
 }
 
 // SetupSites implements SiteEstimator. It returns an error if there are too few samples.
@@ -328,7 +328,7 @@ func (s scoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
-	return integral(env, q, l).Score(ctx, dst, variance, s.drawsOf(q, false),
+	return integral(env, q, l).Score(ctx, dst, variance, s.drawsOf(q),
 		s.baseline, env.rng())
 }
 
@@ -362,7 +362,7 @@ func (p pathwise) samples() int {
 	return p.n
 }
 
-// drawsOf implements drawing. Without a Hessian it is the number that a linear control variate
+// drawsOf returns the number of draws from q. Without a Hessian it is the number that a linear control variate
 // needs.
 func (p pathwise) drawsOf(q Dist, sites bool) int {
 	if p.n != 0 || formOf(q) != nil && sites {

@@ -250,7 +250,7 @@ type farProx struct{ Divergence }
 func (farProx) Prox(q Dist, p *Prox) (bool, error) {
 	far := *p
 	far.D, far.Beta = KL(), p.Beta*4
-	return KL().(Proxer).Prox(q, &far)
+	return KL().(proxer).Prox(q, &far)
 }
 
 // TestCertificateWrong checks that a wrong gradient or a wrong proximal step is a violation even
