@@ -77,8 +77,8 @@ func (c *PredictiveCheck) String() string {
 //   - the given stats, which map a name to a function of the responses, such as the largest
 //     response. They follow in the order of their names. Nil adds none.
 //
-// A function in stats must not keep or change y. Zero draws mean 1000. The same randomness in env gives the same draws. A row of weight w counts
-// as w responses.
+// A function in stats must not keep or change y. Zero draws mean 1000. The same randomness in env
+// gives the same draws. A row of weight w counts as w responses.
 //
 // The error wraps ErrParam if q is nil or over other weights than g, if draws is negative, if a
 // weight is not a whole number, if a response is censored, or if a statistic has no function. It

@@ -225,7 +225,7 @@ type siteBatch struct {
 func (b *siteBatch) Likelihood() Likelihood { return b.lik }
 
 // ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q. It is also called
-// REINFORCE or the likelihood-ratio method (Glynn, 1990; Williams, 1992; Ranganath et al., 2014).
+// REINFORCE (Williams, 1992) or the likelihood-ratio method (Glynn, 1990; Ranganath et al., 2014).
 // It needs only LogProb and applies to every family. All terms of a batch share the draws. Zero
 // samples mean 100 draws for a Gaussian and 400 for an Exp. In many dimensions zero means the
 // number that the control variate needs, up to 4096.
@@ -362,8 +362,8 @@ func (p pathwise) samples() int {
 	return p.n
 }
 
-// drawsOf returns the number of draws from q. Without a Hessian it is the number that a linear control variate
-// needs.
+// drawsOf returns the number of draws from q. Without a Hessian it is the number that a linear
+// control variate needs.
 func (p pathwise) drawsOf(q Dist, sites bool) int {
 	if p.n != 0 || formOf(q) != nil && sites {
 		return p.samples()

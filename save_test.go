@@ -285,7 +285,8 @@ func FuzzLoadCTMStream(f *testing.F) {
 	}
 	f.Add(bodyOf(f, ctmStreamFile, file.String()))
 	f.Fuzz(func(t *testing.T, body string) {
-		s, err := Load[*Stream[Document, *CTMPosterior]](strings.NewReader(fileOf(t, ctmStreamFile, body)))
+		s, err := Load[*Stream[Document, *CTMPosterior]](
+			strings.NewReader(fileOf(t, ctmStreamFile, body)))
 		if err != nil {
 			if !isFileError(err, "CTMStream") {
 				t.Error(err)

@@ -12,9 +12,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Certificate checks the run of an Objective against the convergence theory of
-// Khan et al. (2016). Set its method Record as Solver.Record, directly or in a Tee, and read its fields at any
-// time. It needs steps of a given size (Solver.StepSize),
+// Certificate checks the run of an Objective against the convergence theory of Khan et al. (2016).
+// Set its method Record as Solver.Record, directly or in a Tee, and read its fields at any time. It
+// needs steps of a given size (Solver.StepSize),
 //
 //	λ_{k+1} = argmin_λ λᵀĝ_k + h(λ) + D(λ‖λ_k)/β_k,   δ_k = λ_{k+1} − λ_k,   G_k = −δ_k/β_k,
 //

@@ -623,8 +623,8 @@ func TestCertificateInnocent(t *testing.T) {
 	far := Objective[*Gaussian]{F: Expect(Sites{X: [][]float64{{1}}, Y: []float64{3},
 		Lik: Poisson{}}, nil), H: KLTo(NewIsotropic(1, 100)), Init: NewIsotropic(1, 4).In(Cholesky)}
 	c := &Certificate{}
-	run := Solver{Divergence: Euclidean(), StepSize: ConstantStep(1e4), MaxIter: 3, Record: c.Record,
-		EvalEvery: -1}
+	run := Solver{Divergence: Euclidean(), StepSize: ConstantStep(1e4), MaxIter: 3,
+		Record: c.Record, EvalEvery: -1}
 	if _, err := run.Run(context.Background(), far.Linearized()); c.Err() != nil ||
 		c.Violations == 0 || c.Violations > c.TooLong || !math.IsInf(c.L, 1) {
 		t.Errorf("a step without a bound: %+v (%v)", c, err)
