@@ -139,7 +139,7 @@ func BenchmarkPGSVI(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	gp := ionosphereGP(b, pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline})
+	gp := ionosphereGP(b, pgsvi.ScoreFunctionPlain(500))
 	n := gp.Len()
 	var res *pgsvi.Result
 	for b.Loop() {

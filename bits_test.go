@@ -225,7 +225,7 @@ func fits() map[string]func(b fitBits) error {
 		&pgsvi.GPOptions{Coordinates: pgsvi.MeanCov},
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.3), MaxPasses: 10})
 	gp("steps of draws", wide, wide.sign, se, logit,
-		&pgsvi.GPOptions{Estimator: pgsvi.Pathwise{Samples: 20}},
+		&pgsvi.GPOptions{Estimator: pgsvi.Pathwise(20)},
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.2), BatchSize: 30, MaxPasses: 4})
 	gp("symmetric KL", small, small.sign, se, logit, &pgsvi.GPOptions{Jitter: 0.01},
 		&pgsvi.Solver{Divergence: pgsvi.SymKL(), MaxPasses: 4})
@@ -562,7 +562,7 @@ func fits() map[string]func(b fitBits) error {
 	prior := pgsvi.KLTo(pgsvi.NewIsotropic(3, 1))
 	objective("exact", pgsvi.MeanParams, nil, terms, nil, prior)
 	objective("draws", pgsvi.Cholesky, &pgsvi.Solver{BatchSize: 10, MaxPasses: 5}, black,
-		pgsvi.ScoreFunction{Samples: 50}, prior)
+		pgsvi.ScoreFunction(50), prior)
 	for name, s := range map[string]*pgsvi.Solver{
 		"euclidean":  {Divergence: pgsvi.Euclidean()},
 		"kl":         {Divergence: pgsvi.KL()},

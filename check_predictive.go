@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -25,45 +26,40 @@ import (
 // 1996). It prints as a table.
 type PredictiveCheck struct {
 	Draws int
-	Rows  []PredictiveStatistic
-}
-
-// A PredictiveStatistic is a statistic of the responses and its distribution under the model.
-type PredictiveStatistic struct {
-	Name     string
-	Observed float64
-	// Mean, Lo and Hi are the mean and the 95% interval of the statistic over the draws.
-	Mean, Lo, Hi float64
+	// Names holds the names of the statistics, and Observed their values for the responses.
+	Names    []string
+	Observed []float64
+	// Mean, Lo and Hi are the mean and the 95% interval of each statistic over the draws.
+	Mean, Lo, Hi []float64
 	// P is the share of draws whose statistic is above Observed, plus half of the share of draws
 	// with the same value. If P is near 0 or 1, the model does not generate such data. P is not the
 	// p-value of a test: it is nearer to ½ because the model was fitted to the same data (Bayarri
 	// and Berger 2000).
-	P float64
+	P []float64
 }
 
-// A Statistic is a number that describes responses, such as the largest response. The function Of
-// must not keep or change y.
-type Statistic struct {
-	Name string
-	Of   func(y []float64) float64
+// statistic is a number that describes responses, such as the largest response.
+type statistic struct {
+	name string
+	of   func(y []float64) float64
 }
 
 // String returns the table. It has one line per statistic, with a star if P is below 0.025 or above
 // 0.975.
 func (c *PredictiveCheck) String() string {
 	lines := [][]string{{"", "observed", "predicted", "2.5%", "97.5%", "p"}}
-	for _, r := range c.Rows {
-		line := []string{r.Name}
-		for _, v := range []float64{r.Observed, r.Mean, r.Lo, r.Hi} {
+	for i, name := range c.Names {
+		line := []string{name}
+		for _, v := range []float64{c.Observed[i], c.Mean[i], c.Lo[i], c.Hi[i]} {
 			line = append(line, table.Minus(fmt.Sprintf("%.3g", v)))
 		}
-		lines = append(lines, append(line, fmt.Sprintf("%.3f", r.P)))
+		lines = append(lines, append(line, fmt.Sprintf("%.3f", c.P[i])))
 	}
 	table.Align(lines)
 	var b strings.Builder
 	for i, line := range lines {
 		text := strings.Join(line, "  ")
-		if i > 0 && (c.Rows[i-1].P < 0.025 || c.Rows[i-1].P > 0.975) {
+		if i > 0 && (c.P[i-1] < 0.025 || c.P[i-1] > 0.975) {
 			text += " *"
 		}
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
@@ -78,27 +74,29 @@ func (c *PredictiveCheck) String() string {
 //   - for a Softmax, the share of each class, such as "share of class=0";
 //   - for all other responses, the "mean", the "sd" and the "max", the "share of 0" if 0 is a
 //     possible response, and the "min" if the responses are not counts;
-//   - the given stats.
+//   - the given stats, which map a name to a function of the responses, such as the largest
+//     response. They follow in the order of their names. Nil adds none.
 //
-// Zero draws mean 1000. The same randomness in env gives the same draws. A row of weight w counts
-// as w responses.
+// A function in stats must not keep or change y. Zero draws mean 1000. The same randomness in env
+// gives the same draws. A row of weight w counts as w responses.
 //
 // The error wraps ErrParam if q is nil or over other weights than g, if draws is negative, if a
-// weight is not a whole number, if a response is censored, or if a Statistic has no function. It
+// weight is not a whole number, if a response is censored, or if a statistic has no function. It
 // wraps ErrEmpty if g has no rows, ErrNotFinite if a statistic or a response is not finite,
 // ErrNotPosDef if RandWeights cannot draw from q, and the cause of ctx if ctx is canceled.
 func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, draws int,
-	stats ...Statistic) (*PredictiveCheck, error) {
+	stats map[string]func(y []float64) float64) (*PredictiveCheck, error) {
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
 	if cov, ok := q.cov.(*gauss.Contrasts); ok {
 		return newPredictiveCheck(ctx, env, g.lin.Terms, draws,
-			append(classShares(latentsOf(q.lik), q.className), stats...),
+			append(classShares(latentsOf(q.lik), q.className), named(stats)...),
 			drawScores(&g.lin, q.mean, cov))
 	}
 	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), g.lin.Prior.Mean)
-	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, stats, drawRows(&g.lin, mean, q.cov))
+	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, named(stats),
+		drawRows(&g.lin, mean, q.cov))
 }
 
 // PredictiveCheck is like GLM.PredictiveCheck, but draws the latent values of all rows jointly. It
@@ -106,7 +104,7 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 // class. The error is one of GLM.PredictiveCheck or GPPosterior.Joint. It also wraps ErrParam if
 // the posterior q has other inputs or classes than g.
 func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draws int,
-	stats ...Statistic) (*PredictiveCheck, error) {
+	stats map[string]func(y []float64) float64) (*PredictiveCheck, error) {
 	k := g.terms.Latents()
 	switch {
 	case q == nil:
@@ -118,28 +116,28 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 		return nil, fmt.Errorf("pgsvi: the posterior has %d classes, but the model has %d: %w",
 			latentsOf(q.lik), k, ErrParam)
 	}
-	of := []*GPPosterior{q}
+	of, all := []*GPPosterior{q}, named(stats)
 	if k > 1 { // scores of classes are independent
-		of, stats = q.classes, append(classShares(k, classNumber), stats...)
+		of, all = q.classes, append(classShares(k, classNumber), all...)
 	}
-	all := make([]*mat.Dense, k)
+	drawn := make([]*mat.Dense, k)
 	next := 0
 	draw := func(eta []float64, left int, rng *rand.Rand) error {
 		for c, class := range of {
 			if next == 0 {
-				all[c] = mat.NewDense(left, len(eta)/k, nil)
-				if err := class.rand(all[c], g.x, rng); err != nil {
+				drawn[c] = mat.NewDense(left, len(eta)/k, nil)
+				if err := class.rand(drawn[c], g.x, rng); err != nil {
 					return err
 				}
 			}
-			for i, x := range all[c].RawRowView(next) {
+			for i, x := range drawn[c].RawRowView(next) {
 				eta[i*k+c] = x
 			}
 		}
 		next++
 		return nil
 	}
-	return newPredictiveCheck(ctx, env, g.terms, draws, stats, draw)
+	return newPredictiveCheck(ctx, env, g.terms, draws, all, draw)
 }
 
 // PredictiveCheck is like GLM.PredictiveCheck, but draws the values at the inducing inputs jointly,
@@ -147,7 +145,7 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 // has another number of inducing inputs than g, or if g is from NewSparseGPRows, which does not
 // keep its rows. It wraps ErrMemory as for LOO.
 func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPosterior, draws int,
-	stats ...Statistic) (*PredictiveCheck, error) {
+	stats map[string]func(y []float64) float64) (*PredictiveCheck, error) {
 	k := latentsOf(g.lik)
 	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != k {
 		return nil, fmt.Errorf("pgsvi: the posterior must have %d inducing inputs, as the model "+
@@ -160,10 +158,19 @@ func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPos
 	}
 	if k > 1 {
 		return newPredictiveCheck(ctx, env, lin.Terms, draws,
-			append(classShares(k, classNumber), stats...), drawScores(lin, q.mean, q.contrasts()))
+			append(classShares(k, classNumber), named(stats)...),
+			drawScores(lin, q.mean, q.contrasts()))
 	}
 	draw := drawRows(lin, q.mean, &gauss.Full{S: q.q})
-	return newPredictiveCheck(ctx, env, lin.Terms, draws, stats, draw)
+	return newPredictiveCheck(ctx, env, lin.Terms, draws, named(stats), draw)
+}
+
+// named returns stats in the order of their names.
+func named(stats map[string]func(y []float64) float64) (all []statistic) {
+	for _, name := range slices.Sorted(maps.Keys(stats)) {
+		all = append(all, statistic{name, stats[name]})
+	}
+	return all
 }
 
 // drawLatent stores a joint draw of the latent values in eta, without the offsets of the terms.
@@ -196,11 +203,11 @@ func drawScores(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) drawL
 	}
 }
 
-// classShares returns the share of each of k classes as a Statistic, named by name.
-func classShares(k int, name func(c int) string) []Statistic {
-	all := make([]Statistic, k)
+// classShares returns the share of each of k classes as a statistic, named by name.
+func classShares(k int, name func(c int) string) []statistic {
+	all := make([]statistic, k)
 	for c := range all {
-		all[c] = Statistic{"share of " + name(c), func(y []float64) (share float64) {
+		all[c] = statistic{"share of " + name(c), func(y []float64) (share float64) {
 			for _, v := range y {
 				share += score.Indicator(v == float64(c)) / float64(len(y))
 			}
@@ -228,8 +235,8 @@ func drawClass(t *term.Terms, n int, scores []float64, rng *rand.Rand) (class fl
 }
 
 // newPredictiveCheck compares the responses of t with drawn responses.
-func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int, stats []Statistic,
-	draw drawLatent) (*PredictiveCheck, error) {
+func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
+	stats []statistic, draw drawLatent) (*PredictiveCheck, error) {
 	const normal = 1000
 	switch {
 	case draws < 0:
@@ -246,17 +253,16 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 		return nil, err
 	}
 	c := &PredictiveCheck{Draws: draws}
-	for i, s := range all {
-		if s.Of == nil {
-			return nil, fmt.Errorf("pgsvi: statistic %d (%s) has no function: %w", i, s.Name,
-				ErrParam)
+	for _, s := range all {
+		if s.of == nil {
+			return nil, fmt.Errorf("pgsvi: statistic %q has no function: %w", s.name, ErrParam)
 		}
-		r := PredictiveStatistic{Name: s.Name, Observed: s.Of(y)}
-		if math.IsNaN(r.Observed) || math.IsInf(r.Observed, 0) {
+		v := s.of(y)
+		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return nil, fmt.Errorf("pgsvi: statistic %s of the responses is %v: %w",
-				s.Name, r.Observed, ErrNotFinite)
+				s.name, v, ErrNotFinite)
 		}
-		c.Rows = append(c.Rows, r)
+		c.Names, c.Observed = append(c.Names, s.name), append(c.Observed, v)
 	}
 	rng, eta := env.rng(), make([]float64, t.Elements())
 	values := make([][]float64, len(all))
@@ -272,34 +278,35 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 			return nil, err
 		}
 		for i, s := range all {
-			v := s.Of(y)
+			v := s.of(y)
 			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("pgsvi: statistic %s of drawn responses is %v: %w", s.Name,
+				return nil, fmt.Errorf("pgsvi: statistic %s of drawn responses is %v: %w", s.name,
 					v, ErrNotFinite)
 			}
 			values[i] = append(values[i], v)
 		}
 	}
-	for i := range c.Rows {
-		c.Rows[i].compare(values[i])
+	for i := range values {
+		c.compare(c.Observed[i], values[i])
 	}
 	return c, nil
 }
 
-// compare summarizes the statistic of the draws.
-func (r *PredictiveStatistic) compare(values []float64) {
+// compare appends the summary of a statistic over the draws.
+func (c *PredictiveCheck) compare(observed float64, values []float64) {
+	p := 0.0
 	for _, v := range values {
-		r.P += score.Indicator(v > r.Observed) + score.Indicator(v == r.Observed)/2
+		p += score.Indicator(v > observed) + score.Indicator(v == observed)/2
 	}
-	r.P /= float64(len(values))
+	c.P = append(c.P, p/float64(len(values)))
 	slices.Sort(values)
-	r.Mean = stat.Mean(values, nil)
-	r.Lo = stat.Quantile(0.025, stat.Empirical, values, nil)
-	r.Hi = stat.Quantile(0.975, stat.Empirical, values, nil)
+	c.Mean = append(c.Mean, stat.Mean(values, nil))
+	c.Lo = append(c.Lo, stat.Quantile(0.025, stat.Empirical, values, nil))
+	c.Hi = append(c.Hi, stat.Quantile(0.975, stat.Empirical, values, nil))
 }
 
 // statisticsOf returns the statistics that suit the responses of l.
-func statisticsOf(l Likelihood) []Statistic {
+func statisticsOf(l Likelihood) []statistic {
 	zeros := func(y []float64) (share float64) {
 		for _, v := range y {
 			share += score.Indicator(v == 0) / float64(len(y))
@@ -311,19 +318,19 @@ func statisticsOf(l Likelihood) []Statistic {
 	}
 	support := factsOf(l).Support
 	if support == SignLabels {
-		return []Statistic{{"share of +1",
+		return []statistic{{"share of +1",
 			func(y []float64) float64 { return (1 + stat.Mean(y, nil)) / 2 }}}
 	}
-	all := []Statistic{
+	all := []statistic{
 		{"mean", func(y []float64) float64 { return stat.Mean(y, nil) }},
 		{"sd", func(y []float64) float64 { return math.Sqrt(stat.PopVariance(y, nil)) }},
 		{"max", floats.Max},
 	}
 	if support == Counts || support == NonNegative {
-		all = append(all, Statistic{"share of 0", zeros})
+		all = append(all, statistic{"share of 0", zeros})
 	}
 	if support != Counts {
-		all = append(all, Statistic{"min", floats.Min})
+		all = append(all, statistic{"min", floats.Min})
 	}
 	return all
 }

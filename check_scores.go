@@ -166,19 +166,18 @@ func (l *LOO) comparable(o *LOO) error {
 // A Calibration compares predicted probabilities of labels with observed frequencies. It prints as
 // a table.
 type Calibration struct {
-	Bins []CalibrationBin
+	// Rows holds the number of rows of each bin. A bin groups rows with similar predicted
+	// probabilities, and bins are in increasing order of them.
+	Rows []int
+	// Predicted holds the mean predicted probability of each bin, and Observed the share of its
+	// rows with +1.
+	Predicted, Observed []float64
+	// Lo and Hi are the 95% interval of the share (Jeffreys; Brown, Cai and DasGupta 2001).
+	Lo, Hi []float64
 	// Nats is Σ_b n_b KL(observed_b‖predicted_b)/n, the miscalibration in nats per row. The log
 	// loss would improve by this much with a better probability for each bin. Expected is the value
 	// that a calibrated model reaches by chance, about the number of bins over 2n.
 	Nats, Expected float64
-}
-
-// A CalibrationBin groups rows with similar predicted probabilities of the label +1.
-type CalibrationBin struct {
-	Rows      int
-	Predicted float64 // mean of the predicted probability
-	Observed  float64 // share of rows with +1
-	Lo, Hi    float64 // 95% interval of the share (Jeffreys; Brown, Cai and DasGupta 2001)
 }
 
 // String returns the table with one line per bin. A star marks a bin whose prediction is outside
@@ -186,13 +185,13 @@ type CalibrationBin struct {
 func (c *Calibration) String() string {
 	var b strings.Builder
 	b.WriteString("  rows  predicted  observed (95% interval)\n")
-	for _, r := range c.Bins {
+	for i, p := range c.Predicted {
 		star := ""
-		if r.Predicted < r.Lo || r.Predicted > r.Hi {
+		if p < c.Lo[i] || p > c.Hi[i] {
 			star = " *"
 		}
-		fmt.Fprintf(&b, "%6d  %9.3f  %8.3f (%.3f to %.3f)%s\n", r.Rows, r.Predicted, r.Observed,
-			r.Lo, r.Hi, star)
+		fmt.Fprintf(&b, "%6d  %9.3f  %8.3f (%.3f to %.3f)%s\n", c.Rows[i], p, c.Observed[i],
+			c.Lo[i], c.Hi[i], star)
 	}
 	fmt.Fprintf(&b, "miscalibration %.2g nats per row; %.2g by chance\n", c.Nats, c.Expected)
 	return b.String()
@@ -311,7 +310,9 @@ func calibrate(prob, y, weight []float64, bins int) (*Calibration, error) {
 	var found []score.Bin
 	found, c.Nats, c.Expected = score.Calibrate(rows, prob, y, weight, bins)
 	for _, b := range found {
-		c.Bins = append(c.Bins, CalibrationBin(b))
+		c.Rows, c.Predicted = append(c.Rows, b.Rows), append(c.Predicted, b.Predicted)
+		c.Observed = append(c.Observed, b.Observed)
+		c.Lo, c.Hi = append(c.Lo, b.Lo), append(c.Hi, b.Hi)
 	}
 	return c, nil
 }
@@ -507,35 +508,37 @@ func poolMixes(folds []*Prediction, tests [][]int, p *Prediction) *predictionMix
 
 // Scores reports how well predictions agree with responses. It prints as a table.
 type Scores struct {
-	Rows   int // number of predicted rows
-	Values []Score
-}
-
-// A Score is one line of Scores. SE is its standard error over the rows, and +Inf for a single row.
-type Score struct {
-	Name      string
-	Value, SE float64
+	Rows int // number of predicted rows
+	// Names holds the names of the scores, Values their values, and SE their standard errors over
+	// the rows. An SE is +Inf for a single row.
+	Names      []string
+	Values, SE []float64
 }
 
 // Value returns the score with the given name. It returns false if there is no such score.
 func (m *Scores) Value(name string) (value float64, ok bool) {
-	for _, v := range m.Values {
-		if v.Name == name {
-			return v.Value, true
-		}
+	i := slices.Index(m.Names, name)
+	if i < 0 {
+		return 0, false
 	}
-	return 0, false
+	return m.Values[i], true
+}
+
+// append adds a score.
+func (m *Scores) append(name string, value, se float64) {
+	m.Names, m.Values, m.SE = append(m.Names, name), append(m.Values, value), append(m.SE, se)
 }
 
 // String returns the table: the number of rows, and one line per score.
 func (m *Scores) String() string {
 	lines := [][]string{{"", ""}}
-	for _, v := range m.Values {
-		cell := table.Rounded("%.*f", v.Value, v.SE)
-		if !math.IsInf(v.SE, 0) {
-			cell += " ± " + table.Rounded("%.*f", v.SE, v.SE)
+	for i, name := range m.Names {
+		se := m.SE[i]
+		cell := table.Rounded("%.*f", m.Values[i], se)
+		if !math.IsInf(se, 0) {
+			cell += " ± " + table.Rounded("%.*f", se, se)
 		}
-		lines = append(lines, []string{v.Name, cell})
+		lines = append(lines, []string{name, cell})
 	}
 	table.Align(lines)
 	var b strings.Builder
@@ -719,7 +722,7 @@ func (p *Prediction) inInterval(i int, y, tail float64) (bool, error) {
 // add appends the mean of x as a score.
 func (m *Scores) add(name string, x []float64) {
 	mean, variance := score.MeanVariance(x)
-	m.Values = append(m.Values, Score{name, mean, score.StandardError(variance, len(x))})
+	m.append(name, mean, score.StandardError(variance, len(x)))
 }
 
 // labels appends the scores of labels.
@@ -741,7 +744,7 @@ func (m *Scores) labels(s *rowScores) {
 	m.add("accuracy", right)
 	if len(up) > 0 && len(down) > 0 {
 		value, se := score.AUC(up, down)
-		m.Values = append(m.Values, Score{"AUC", value, se})
+		m.append("AUC", value, se)
 	}
 	m.add("Brier", square)
 }
@@ -763,10 +766,10 @@ func (m *Scores) numbers(s *rowScores, facts Facts) {
 		return
 	}
 	rmse, se := score.RMSE(square)
-	m.Values = append(m.Values, Score{"RMSE", rmse, se})
+	m.append("RMSE", rmse, se)
 	m.add("MAE", absolute)
 	if r2, se, ok := score.R2(y, square); ok {
-		m.Values = append(m.Values, Score{"R²", r2, se})
+		m.append("R²", r2, se)
 	}
 	m.add("coverage 50%", in50)
 	m.add("coverage 90%", in90)

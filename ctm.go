@@ -54,7 +54,7 @@ type CTMOptions struct {
 	// means steps until q converges, at most 100.
 	Inner, FirstInner int
 	// Forget discards q(z_n) after each visit. A document then starts from the prior in every visit
-	// and takes FirstInner steps, and μ and Σ follow the batches as the topics do. A CTMStream
+	// and takes FirstInner steps, and μ and Σ follow the batches as the topics do. A stream
 	// always works like this.
 	Forget bool
 	// Paper selects the topic-model experiment of Khan et al. (2016), with 2 documents per batch
@@ -411,18 +411,21 @@ func (p *CTMPosterior) Corr() *mat.SymDense {
 }
 
 // Proportions returns the prior means and intervals of the topic proportions of a new document.
-// They are computed by CTMDoc.Proportions with q = N(μ, Σ).
+// They are computed by DocPosterior.Proportions with q = N(μ, Σ).
 func (p *CTMPosterior) Proportions(level float64) (mean, lo, hi []float64) {
-	return (&CTMDoc{q: p.fit.Prior()}).Proportions(level)
+	checkLevel(level)
+	return (&ctmDoc{q: p.fit.Prior()}).proportions(level)
 }
 
 // Doc returns q(z_n) of training document n. Its ELBO is NaN. Doc panics if q(z_n) is not stored.
-func (p *CTMPosterior) Doc(n int) *CTMDoc {
+func (p *CTMPosterior) Doc(n int) *DocPosterior { return &DocPosterior{ctm: p.doc(n)} }
+
+func (p *CTMPosterior) doc(n int) *ctmDoc {
 	if n < 0 || n >= len(p.fit.Docs) {
 		panic(fmt.Sprintf("pgsvi: training document %d does not exist; there are %d", n,
 			len(p.fit.Docs)))
 	}
-	d := &CTMDoc{q: p.fit.Doc(n)}
+	d := &ctmDoc{q: p.fit.Doc(n)}
 	if p.docs != nil {
 		d.of, d.doc = p, p.docs[n]
 	}
@@ -435,25 +438,25 @@ func (p *CTMPosterior) Doc(n int) *CTMDoc {
 // can be passed to WriteLDAvis. The error wraps ErrShape if c has another number of terms.
 // Otherwise it is an error of Corpus.Validate or Infer.
 func (p *CTMPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
-	train := func(dst []float64, n int) { p.Doc(n).means(dst) }
+	train := func(dst []float64, n int) { p.doc(n).means(dst) }
 	return docTopics(c, p.fit.Terms, p.fit.K, p.Len, train, func(dst []float64, d Document) error {
 		q, err := p.Infer(d)
 		if err == nil {
-			q.means(dst)
+			q.ctm.means(dst)
 		}
 		return err
 	})
 }
 
 // means stores the means of the topic proportions over draws in dst.
-func (d *CTMDoc) means(dst []float64) []float64 {
+func (d *ctmDoc) means(dst []float64) []float64 {
 	const draws = 400
 	dst = dense.Dest(dst, len(d.q.Mean))
 	clear(dst)
 	rng := rand.New(rand.NewPCG(seed1, seed2))
 	x := make([]float64, len(dst))
 	for range draws {
-		floats.AddScaled(dst, 1.0/draws, d.Rand(x, rng))
+		floats.AddScaled(dst, 1.0/draws, d.q.Rand(x, rng))
 	}
 	return dst
 }
@@ -462,7 +465,7 @@ func (d *CTMDoc) means(dst []float64) []float64 {
 // to the proportions of d, and their Hellinger distances. Its errors are as for
 // LDAPosterior.Similar.
 func (p *CTMPosterior) Similar(d Document, n int) (index []int, distance []float64, err error) {
-	return similarTo[*CTMDoc](p, d, n)
+	return similarTo(p, d, n)
 }
 
 // Infer returns q(z) of a new document given the topics, μ and Σ of p,
@@ -473,7 +476,7 @@ func (p *CTMPosterior) Similar(d Document, n int) (index []int, distance []float
 // points in every step, so that the steps converge and the result is reproducible. There are 32
 // points, or CTMOptions.Samples if that is larger. A word that did not occur in the training data
 // is improbable in every topic. The error wraps ErrNotPosDef, or is an error of Corpus.Validate.
-func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
+func (p *CTMPosterior) Infer(d Document) (*DocPosterior, error) {
 	if err := (&Corpus{Docs: []Document{d}, Terms: p.fit.Terms}).Validate(); err != nil {
 		return nil, err
 	}
@@ -481,52 +484,19 @@ func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	return &CTMDoc{q, p, topic.Doc(d).Clone()}, nil
+	return &DocPosterior{ctm: &ctmDoc{q, p, topic.Doc(d).Clone()}}, nil
 }
 
-// CTMDoc is q(z) = N(m, V) for the topic logits z of a document, whose topic proportions are
-// softmax(z). It is immutable and safe for concurrent use.
-type CTMDoc struct {
+// ctmDoc is q(z) = N(m, V) for the topic logits z of a document, whose topic proportions are
+// softmax(z).
+type ctmDoc struct {
 	q   *topic.Logits
 	of  *CTMPosterior // nil if the posterior comes from a file without words
 	doc topic.Doc     // valid if of is not nil
 }
 
-// Mean stores m in dst; nil allocates.
-func (d *CTMDoc) Mean(dst []float64) []float64 {
-	dst = dense.Dest(dst, len(d.q.Mean))
-	copy(dst, d.q.Mean)
-	return dst
-}
-
-// Cov returns V as a new K×K matrix.
-func (d *CTMDoc) Cov() *mat.SymDense {
-	c := mat.NewSymDense(len(d.q.Mean), nil)
-	c.CopySym(d.q.Cov)
-	return c
-}
-
-// ELBO returns the contribution of the document to the ELBO, in nats, or NaN if it was not
-// evaluated.
-func (d *CTMDoc) ELBO() float64 { return d.q.ELBO }
-
-// Rand stores a draw of the topic proportions in dst, of length K; nil allocates.
-func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 { return d.q.Rand(dst, rng) }
-
-// Proportions returns the means of the topic proportions and, for each proportion, the central
-// credible interval with probability level. They come from 4000 draws with a fixed seed.
-// Proportions panics unless level is in (0, 1).
-//
-// The draws are from the posterior of z given the topics, μ and Σ of the fit, by elliptical slice
-// sampling (I. Murray, R. P. Adams and D. J. C. MacKay, AISTATS 2010; R. Nishihara, I. Murray and
-// R. P. Adams, JMLR 2014). Intervals of q would cover too little, because the posterior has longer
-// tails. Draws of q are used only if the document comes from a file without its words (see
-// CTMPosterior.WithDocs), or if its counts are too large for a Gaussian approximation with a full
-// covariance. The uncertainty of the topics, μ and Σ is not included.
-func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
-	if !(level > 0 && level < 1) {
-		panic(fmt.Sprintf("pgsvi: the level of Proportions is %v; it must be in (0, 1)", level))
-	}
+// proportions is DocPosterior.Proportions for a valid level.
+func (d *ctmDoc) proportions(level float64) (mean, lo, hi []float64) {
 	if d.of != nil && len(d.doc.Words) > 0 {
 		rng := rand.New(rand.NewPCG(seed1, seed2))
 		mean, lo, hi, err := d.of.fit.Proportions(d.doc, level, rng)

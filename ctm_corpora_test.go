@@ -175,11 +175,11 @@ func TestCTMRoundsELBO(t *testing.T) {
 		if err != nil {
 			t.Fatal(i, err)
 		}
-		m := q.Mean(nil)
+		m := q.LogitMean(nil)
 		for j, x := range m {
 			mu[j] += x
 		}
-		second.AddSym(second, q.Cov())
+		second.AddSym(second, q.LogitCov())
 		second.SymRankOne(second, 1, mat.NewVecDense(k, m))
 		for at, v := range d.Words { // y_v ρ_vk at the mode
 			var sum float64

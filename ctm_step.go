@@ -237,17 +237,10 @@ func (m *CTM) posterior(s *topic.Steps, seen []bool) *CTMPosterior {
 	return p
 }
 
-// CTMStream fits a correlated topic model in one pass over the documents (online learning). It
-// keeps the topics, μ and Σ, but no documents. Each document starts from the prior and takes
-// CTMOptions.FirstInner steps. The M-step after every 16 documents averages over the past. The
-// first 256 documents are kept until they initialize the topics. The posterior has no q(z_n).
-// Documents cannot be removed.
-type CTMStream = Stream[Document, *CTMPosterior]
-
 // engine returns the options of m in the type of its engine.
 func (m *CTM) engine() topic.Options { return m.opt.engine(m.k, m.terms) }
 
-// ctmStream is the engine of a CTMStream.
+// ctmStream is the engine of NewCTMStream.
 type ctmStream struct {
 	m     *CTM         // without documents
 	st    *topic.Steps // nil until the topics start
@@ -262,9 +255,15 @@ type ctmStream struct {
 // ctmWarmUp is the number of documents that initialize the topics of a stream.
 const ctmWarmUp = 256
 
-// NewCTMStream returns a stream of documents over a vocabulary of the given number of terms. See
-// NewCTM for topics, opt and the errors. CTMOptions.Paper is an error.
-func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
+// NewCTMStream returns a stream that fits a correlated topic model in one pass over the documents
+// (online learning). It keeps the topics, μ and Σ, but no documents. Each document starts from the
+// prior and takes CTMOptions.FirstInner steps. The M-step after every 16 documents averages over
+// the past. The first 256 documents are kept until they initialize the topics. The posterior has no
+// q(z_n). Documents cannot be removed.
+//
+// The stream takes documents over a vocabulary of the given number of terms. See NewCTM for topics,
+// opt and the errors. CTMOptions.Paper is an error.
+func NewCTMStream(terms, topics int, opt *CTMOptions) (*Stream[Document, *CTMPosterior], error) {
 	o := CTMOptions{}
 	if opt != nil {
 		o = *opt
@@ -274,8 +273,8 @@ func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CTMStream{&ctmStream{m: m, pcg: rand.NewPCG(seed1, seed2), seen: make([]bool, terms)}},
-		nil
+	s := &ctmStream{m: m, pcg: rand.NewPCG(seed1, seed2), seen: make([]bool, terms)}
+	return &Stream[Document, *CTMPosterior]{s}, nil
 }
 
 func (s *ctmStream) len() int { return s.docs }
@@ -347,7 +346,7 @@ func (s *ctmStream) flush(ctx context.Context) error {
 }
 
 func (s *ctmStream) removeAll(context.Context, iter.Seq2[Document, error]) error {
-	return fmt.Errorf("pgsvi: a CTMStream keeps no documents, so they cannot be removed: %w",
+	return fmt.Errorf("pgsvi: a stream of documents keeps none, so they cannot be removed: %w",
 		errors.ErrUnsupported)
 }
 
@@ -374,7 +373,7 @@ func (s *ctmStream) posterior(ctx context.Context) (*CTMPosterior, error) {
 	return s.m.posterior(s.st, slices.Clone(s.seen)), nil
 }
 
-// ctmStreamFile is the file type of a CTMStream.
+// ctmStreamFile is the file type of a stream of documents.
 var ctmStreamFile = save.Kind{Name: "CTMStream", Version: 1}
 
 // savedCTMStream is the JSON form of a ctmStream.
@@ -413,11 +412,11 @@ func (s *ctmStream) save(w io.Writer) error {
 }
 
 // loadStream reads a CTMStream from r.
-func (*CTMPosterior) loadStream(r io.Reader) (*CTMStream, error) {
+func (*CTMPosterior) loadStream(r io.Reader) (*Stream[Document, *CTMPosterior], error) {
 	return loadFrom(r, ctmStreamFile, (*savedCTMStream).load)
 }
 
-func (s *savedCTMStream) load() (*CTMStream, error) {
+func (s *savedCTMStream) load() (*Stream[Document, *CTMPosterior], error) {
 	k, terms := s.Topics, s.Terms
 	if k < 1 || terms < 1 || len(s.Seen) != terms ||
 		s.Start != nil && (len(s.Start)%k != 0 || len(s.Start)/k != terms) ||
@@ -462,5 +461,5 @@ func (s *savedCTMStream) load() (*CTMStream, error) {
 	} else if len(s.Buffer) == 0 && slices.Contains(s.Seen, true) {
 		err = fmt.Errorf("seen has words, but there are no documents: %w", ErrShape)
 	}
-	return &CTMStream{t}, err
+	return &Stream[Document, *CTMPosterior]{t}, err
 }

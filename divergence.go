@@ -38,7 +38,7 @@ func (forwardKL) Grad(dst []float64, q, q0 Dist) []float64 { return klGrad(dst, 
 // Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
 func (forwardKL) Check(q Dist) error { return checkExpFamily("KL", q) }
 
-// Prox implements Proxer for H = Zero, and for H = KLTo a member of the family of q, in mean
+// Prox has the closed forms for H = Zero, and for H = KLTo a member of the family of q, in mean
 // parameters and, for Gaussians, in moments. A diagonal Gaussian counts as a member of the full
 // family.
 func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
@@ -100,7 +100,7 @@ func (reverseKL) Grad(dst []float64, q, q0 Dist) []float64 {
 // Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
 func (reverseKL) Check(q Dist) error { return checkExpFamily("ReverseKL", q) }
 
-// Prox implements Proxer for H = Zero in natural parameters. The mean parameters move by −βg.
+// Prox has the closed forms for H = Zero in natural parameters. The mean parameters move by −βg.
 func (reverseKL) Prox(q Dist, p *Prox) (bool, error) {
 	e, ok := q.(ExpFamily)
 	if !ok || !isZero(p.H) || e.Coordinates() != Natural {
@@ -232,7 +232,7 @@ func (f divergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 
 // CheckDivergence tests d on every ordered pair of the given distributions, which must belong to
 // one family. It checks that d vanishes for equal arguments and is positive for distinct ones (A5),
-// and that Grad agrees with differences of Value. If d is a Proxer with a closed form for h = 0, it
+// and that Grad agrees with differences of Value. If d has a closed form for h = 0, it
 // checks that the closed form leads to a stationary point of the step. It also checks that
 //
 //	(λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²
@@ -291,7 +291,7 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 				bad(i, j, "Grad differs by %.3g from differences of Value", e)
 			}
 			alpha = math.Min(alpha, strength(diff, g))
-			if _, ok := d.(Proxer); ok {
+			if _, ok := d.(proxer); ok {
 				// The step with the gradient −∇D(q‖q0) leads from q0 to q.
 				floats.Scale(-1, g)
 				p := q0.Clone()
@@ -472,7 +472,7 @@ func (b bregman) Check(q Dist) error {
 // mostAxes is the largest number of coordinates along which Bregman.Check moves.
 const mostAxes = 64
 
-// Prox implements Proxer for H = Zero if the Potential has an InvGrad.
+// Prox has the closed forms for H = Zero if the Potential has an InvGrad.
 func (b bregman) Prox(q Dist, p *Prox) (bool, error) {
 	if !isZero(p.H) {
 		return false, nil
@@ -551,7 +551,7 @@ func (euclidean) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
-// Prox implements Proxer for H = Zero and H = L1, and for H = KLTo if q is a Gaussian in the
+// Prox has the closed forms for H = Zero and H = L1, and for H = KLTo if q is a Gaussian in the
 // coordinates Cholesky.
 func (euclidean) Prox(q Dist, p *Prox) (bool, error) {
 	if h, ok := p.H.(entropic); ok {
@@ -623,7 +623,7 @@ func (d diagonalMetric) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
-// Prox implements Proxer for H = Zero and H = L1.
+// Prox has the closed forms for H = Zero and H = L1.
 func (d diagonalMetric) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
 
 // Check returns an error wrapping ErrParam unless all Scale are positive and finite, and ErrShape

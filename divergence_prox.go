@@ -18,9 +18,9 @@ import (
 //
 // which CheckDivergence tests. A Divergence is stateless and safe for concurrent use.
 //
-// A Divergence with closed forms of its proximal step is also a Proxer. Adaptive makes a Divergence
-// that changes from step to step. A custom type that embeds a Divergence inherits Value and Grad but
-// not the closed forms, for which it needs its own method Prox.
+// A Divergence with closed forms of its proximal step also has the method Prox; see type Prox.
+// Adaptive makes a Divergence that changes from step to step. A custom type that embeds a Divergence
+// inherits Value and Grad but not the closed forms, for which it needs its own method Prox.
 type Divergence interface {
 	// Check is called in the set-up of a run. The error gives the reason why D cannot be used at q.
 	// It wraps
@@ -67,6 +67,15 @@ type Divergence interface {
 //
 // For a full q, the elements of L solve such equations column by column. Beta = +Inf is allowed in
 // the rows with KLTo, with 1/β = 0 and r = 0.
+//
+// A Divergence or a Convex of your own has closed forms if it also has the method
+//
+//	Prox(q Dist, p *Prox) (known bool, err error)
+//
+// It replaces q, which holds p.From on entry, by the solution of p and returns true. If it has no
+// closed form for H and D in the coordinates of q, it returns false and leaves q unchanged. If the
+// minimizer is not a valid λ, it returns true and the error of SetParams. It does not keep p. The
+// method of the Divergence is tried first.
 type Prox struct {
 	Grad []float64  // g, an estimate of ∇f, in the coordinates of From
 	H    Convex     // h; nil means Zero
@@ -80,13 +89,8 @@ type Prox struct {
 	doubt func(p *Prox, q Dist, slope []float64) error
 }
 
-// Proxer is a Divergence or a Convex with closed forms of proximal steps. The Divergence is tried
-// first.
-type Proxer interface {
-	// Prox replaces q, which holds p.From on entry, by the solution of p and returns true. If it
-	// has no closed form for H and D in the coordinates of q, it returns false and leaves q
-	// unchanged. If the minimizer is not a valid λ, it returns true and the error of SetParams. It
-	// does not keep p.
+// proxer is a Divergence or a Convex with closed forms; see Prox.
+type proxer interface {
 	Prox(q Dist, p *Prox) (known bool, err error)
 }
 
@@ -135,12 +139,12 @@ func (p *Prox) begin(q Dist) (*Prox, error) {
 
 // ask tries the closed form of D and then of H.
 func (p *Prox) ask(q Dist) (known bool, err error) {
-	if x, ok := p.D.(Proxer); ok {
+	if x, ok := p.D.(proxer); ok {
 		if known, err := x.Prox(q, p); known {
 			return true, err
 		}
 	}
-	if x, ok := p.H.(Proxer); ok {
+	if x, ok := p.H.(proxer); ok {
 		return x.Prox(q, p)
 	}
 	return false, nil
@@ -156,7 +160,7 @@ func checkProx(q Dist, h Convex, d Divergence) (closed bool, err error) {
 	if _, ok := q.(Charted); !ok {
 		return false, fmt.Errorf(
 			"pgsvi: h = %s with D = %s on %T has no closed form, and %T has no chart for a "+
-				"numeric step; implement Proxer or Charted: %w", spell(h), spell(d), q, q,
+				"numeric step; implement the method Prox or Charted: %w", spell(h), spell(d), q, q,
 			ErrNoProx)
 	}
 	return false, nil

@@ -95,7 +95,7 @@
 // with mini-batches, step sizes, early stopping, recording and cancellation. The zero Solver lets
 // the Stepper choose its own steps, and the Stepper accepts a step only if it makes progress.
 //
-// A GLMStream or a CTMStream has no Solver, because it reads each row or document once.
+// A Stream has no Solver, because it reads each row or document once.
 //
 // GP, SparseGP and GLM share one engine, package internal/site, and its documentation explains the
 // algorithm. CONTRIBUTING.md lists all packages and explains how to add a kernel, a likelihood, a

@@ -16,7 +16,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/variate"
 )
 
-// Estimator estimates E_q[l(z)] and its gradient. All four Estimators of this package are also
+// Estimator estimates E_q[l(z)] and its gradient. The Estimators of this package are also
 // SiteEstimators.
 type Estimator interface {
 	// Setup is called at the start of a run. It reports whether Grad is exact, that is, ignores the
@@ -45,10 +45,12 @@ type SiteEstimator interface {
 // Exact computes expectations to the certified error of ExpectLogProb. It applies to Sites under a
 // Gaussian q. It also applies to any integrand under a Gamma, InverseGamma, Beta, Bernoulli,
 // Categorical or Poisson q, by a sum or by adaptive quadrature with a few hundred values.
-type Exact struct{}
+func Exact() SiteEstimator { return exactEstimator{} }
+
+type exactEstimator struct{}
 
 // Setup implements Estimator. The error wraps ErrNoEstimator.
-func (Exact) Setup(q Dist, l Integrand) (bool, error) {
+func (exactEstimator) Setup(q Dist, l Integrand) (bool, error) {
 	if e, ok := q.(*Exp); ok {
 		if !estimate.HasQuadrature(e.at.F) {
 			return true,
@@ -62,10 +64,10 @@ func (Exact) Setup(q Dist, l Integrand) (bool, error) {
 }
 
 // SetupSites implements SiteEstimator. It accepts every likelihood.
-func (Exact) SetupSites(Likelihood) (bool, error) { return true, nil }
+func (exactEstimator) SetupSites(Likelihood) (bool, error) { return true, nil }
 
 // Grad implements Estimator.
-func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist,
+func (exactEstimator) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist,
 	l Integrand) (float64, error) {
 	clear(variance)
 	if e, ok := q.(*Exp); ok && estimate.HasQuadrature(e.at.F) {
@@ -80,7 +82,7 @@ func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist,
 }
 
 // EstimateSites implements SiteEstimator.
-func (Exact) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
+func (exactEstimator) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
 	_ *rand.Rand) error {
 	var i int
 	defer parallel.At(&i, nil)
@@ -95,48 +97,50 @@ func (Exact) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float6
 // zero means 20. It applies whenever Exact applies, and needs only LogProb. Use it for comparison,
 // because it is inaccurate if the standard deviation of η is large compared with the scale of the
 // likelihood. For a logit at standard deviation 8, the error of 20 nodes is 1.8e-2 nats per term.
-type GaussHermite struct{ Nodes int }
+func GaussHermite(nodes int) SiteEstimator { return gaussHermite{nodes} }
+
+type gaussHermite struct{ nodes int }
 
 // Setup implements Estimator. The error wraps ErrNoEstimator or ErrParam.
-func (g GaussHermite) Setup(q Dist, l Integrand) (bool, error) {
+func (g gaussHermite) Setup(q Dist, l Integrand) (bool, error) {
 	if err := g.validate(); err != nil {
 		return true, err
 	}
 	return true, forSites("GaussHermite", q, l)
 }
 
-// SetupSites implements SiteEstimator. It returns an error if Nodes is invalid.
-func (g GaussHermite) SetupSites(Likelihood) (bool, error) { return true, g.validate() }
+// SetupSites implements SiteEstimator. It returns an error if the number of nodes is invalid.
+func (g gaussHermite) SetupSites(Likelihood) (bool, error) { return true, g.validate() }
 
-// validate returns an error that wraps ErrParam if Nodes is negative, and ErrMemory if the rule
+// validate returns an error that wraps ErrParam if nodes is negative, and ErrMemory if the rule
 // exceeds the memory limit.
-func (g GaussHermite) validate() error {
-	if g.Nodes < 0 {
-		return fmt.Errorf("pgsvi: GaussHermite.Nodes is %d; it must not be negative: %w", g.Nodes,
-			ErrParam)
+func (g gaussHermite) validate() error {
+	if g.nodes < 0 {
+		return fmt.Errorf("pgsvi: GaussHermite with %d nodes; set 1 or more, or 0 for 20: %w",
+			g.nodes, ErrParam)
 	}
-	return checkMemory(0, memory.Bytes(2, 1, g.Nodes), fmt.Sprintf("a rule of %d nodes", g.Nodes),
-		"use fewer Nodes, or Exact")
+	return checkMemory(0, memory.Bytes(2, 1, g.nodes), fmt.Sprintf("a rule of %d nodes", g.nodes),
+		"use fewer nodes, or Exact")
 }
 
 // rule returns the quadrature rule for expectations under N(0, 1).
-func (g GaussHermite) rule() expect.Rule { return expect.Hermite(cmp.Or(g.Nodes, 20)) }
+func (g gaussHermite) rule() expect.Rule { return expect.Hermite(cmp.Or(g.nodes, 20)) }
 
 // of returns a function that computes expectations under lik by the rule.
-func (g GaussHermite) of(lik Likelihood) estimate.Expect {
+func (g gaussHermite) of(lik Likelihood) estimate.Expect {
 	r := g.rule()
 	return func(y, m, v float64) term.Expectation { return estimate.Hermite(r, lik, y, m, v) }
 }
 
 // Grad implements Estimator.
-func (g GaussHermite) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist,
+func (g gaussHermite) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist,
 	l Integrand) (float64, error) {
 	clear(variance)
 	return siteGrad(ctx, dst, q, l, g.of)
 }
 
 // EstimateSites implements SiteEstimator.
-func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
+func (g gaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
 	_ *rand.Rand) error {
 	r := g.rule()
 	var i int
@@ -221,31 +225,54 @@ type siteBatch struct {
 func (b *siteBatch) Likelihood() Likelihood { return b.lik }
 
 // ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q. It is also called
-// REINFORCE or the likelihood-ratio method (Glynn, 1990; Williams, 1992; Ranganath et al., 2014).
-// It needs only LogProb and applies to every family. All terms of a batch share the draws.
-type ScoreFunction struct {
-	// Samples is the number of draws. Zero means 100 for a Gaussian and 400 for an Exp. In many
-	// dimensions it means the number that the baseline Quadratic needs, up to 4096. A single draw
-	// requires NoBaseline.
-	Samples int
-	// Baseline is the control variate that reduces the variance.
-	Baseline Baseline
+// REINFORCE (Williams, 1992) or the likelihood-ratio method (Glynn, 1990; Ranganath et al., 2014).
+// It needs only LogProb and applies to every family. All terms of a batch share the draws. Zero
+// samples mean 100 draws for a Gaussian and 400 for an Exp. In many dimensions zero means the
+// number that the control variate needs, up to 4096.
+//
+// The control variate is a quadratic function of the draw, or for an Exp a linear function of the
+// statistics T(z). ScoreFunction subtracts it and adds the exact gradient of its expectation. The
+// function is fitted by least squares to the other half of the draws, so the estimate is unbiased.
+// It removes most of the variance if the posterior is close to Gaussian (Ranganath et al., 2014;
+// Salimans and Knowles, 2013, use a similar regression).
+//
+// It needs 4 draws per coefficient: 1 + d + d(d+1)/2 for a full Gaussian, 1 + 2d for a diagonal
+// one, and 1 + NumParams for an Exp. With fewer draws, ScoreFunction is ScoreFunctionLeaveOneOut.
+func ScoreFunction(samples int) SiteEstimator {
+	return scoreFunction{samples, estimate.Quadratic}
 }
 
-func (s ScoreFunction) samples() int {
-	if s.Samples == 0 {
+// ScoreFunctionLeaveOneOut is ScoreFunction with the mean of the other values, which it subtracts
+// from each value, in place of the control variate (Kool et al., 2019). Zero samples mean 100.
+func ScoreFunctionLeaveOneOut(samples int) SiteEstimator {
+	return scoreFunction{samples, estimate.LeaveOneOut}
+}
+
+// ScoreFunctionPlain is ScoreFunction without a control variate, as in the estimator of Khan et al.
+// (2016). Zero samples mean 100.
+func ScoreFunctionPlain(samples int) SiteEstimator {
+	return scoreFunction{samples, estimate.None}
+}
+
+type scoreFunction struct {
+	n        int // samples; 0 means the default
+	baseline estimate.Baseline
+}
+
+func (s scoreFunction) samples() int {
+	if s.n == 0 {
 		return scoreDraws
 	}
-	return s.Samples
+	return s.n
 }
 
-// drawsOf implements drawing.
-func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
-	if e, ok := q.(*Exp); ok && s.Samples == 0 && s.Baseline == Quadratic {
+// drawsOf returns the number of draws from q.
+func (s scoreFunction) drawsOf(q Dist) int {
+	if e, ok := q.(*Exp); ok && s.n == 0 && s.baseline == estimate.Quadratic {
 		return max(expDraws, min(estimate.MostDraws, variate.Draws*(1+e.NumParams())))
 	}
 	g, ok := q.(*Gaussian)
-	if s.Samples != 0 || s.Baseline != Quadratic || !ok {
+	if s.n != 0 || s.baseline != estimate.Quadratic || !ok {
 		return s.samples()
 	}
 	if n := variate.Draws * variate.Coefficients(q.Dim(), true); n <= estimate.MostDraws &&
@@ -267,7 +294,7 @@ const (
 
 // Setup implements Estimator. The error wraps ErrParam if there are too few samples, and
 // ErrNoEstimator if q is a Point, which has no score.
-func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
+func (s scoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if _, ok := q.(*Point); ok {
 		return false, fmt.Errorf("pgsvi: ScoreFunction needs a density, and a Point has no "+
 			"density; write f as a Smooth: %w", ErrNoEstimator)
@@ -275,41 +302,40 @@ func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if err := s.validate(); err != nil {
 		return false, err
 	}
-	return false, checkSamples(s.drawsOf(q, false), q.Dim())
+	return false, checkSamples(s.drawsOf(q), q.Dim())
 }
 
-// SetupSites implements SiteEstimator. It returns an error if a field is invalid.
-func (s ScoreFunction) SetupSites(Likelihood) (bool, error) { return false, s.validate() }
+// SetupSites implements SiteEstimator. It returns an error if there are too few samples.
+func (s scoreFunction) SetupSites(Likelihood) (bool, error) { return false, s.validate() }
 
-// validate returns an error wrapping ErrParam if there are too few samples or if Baseline is
-// unknown.
-func (s ScoreFunction) validate() error {
+// validate returns an error that wraps ErrParam if there are too few samples.
+func (s scoreFunction) validate() error {
 	least := 1
-	if s.Baseline != NoBaseline {
+	if s.baseline != estimate.None {
 		least = 2
 	}
-	if s.samples() < least || s.Baseline < Quadratic || s.Baseline > NoBaseline {
-		return fmt.Errorf("pgsvi: %+v needs Samples >= %d and a known Baseline: %w", s, least,
-			ErrParam)
+	if s.samples() < least {
+		return fmt.Errorf("pgsvi: ScoreFunction with %d samples; set %d or more, or 0 for a "+
+			"default: %w", s.n, least, ErrParam)
 	}
 	return checkSamples(s.samples(), 1)
 }
 
-// Grad implements Estimator. With the baseline Quadratic, the variance treats the fitted
+// Grad implements Estimator. With a fitted control variate, the variance treats the fitted
 // coefficients as constants, which is accurate for many draws.
-func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
+func (s scoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
 	l Integrand) (float64, error) {
 	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
-	return integral(env, q, l).Score(ctx, dst, variance, s.drawsOf(q, false),
-		estimate.Baseline(s.Baseline), env.rng())
+	return integral(env, q, l).Score(ctx, dst, variance, s.drawsOf(q),
+		s.baseline, env.rng())
 }
 
 // EstimateSites implements SiteEstimator.
-func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
+func (s scoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
 	rng *rand.Rand) error {
-	estimate.ScoreSites(e, d1, d2, lik, y, m, v, s.samples(), estimate.Baseline(s.Baseline), rng)
+	estimate.ScoreSites(e, d1, d2, lik, y, m, v, s.samples(), s.baseline, rng)
 	return nil
 }
 
@@ -322,23 +348,24 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 // the Hessian. For other integrands it replaces the Hessian by ∇l(z)(V⁻¹(z − m))ᵀ, which has the
 // same expectation. The control variate is then a linear function of the draw if there are 4(1+d)
 // draws, and otherwise the mean of the gradients at the other draws.
-type Pathwise struct {
-	// Samples is the number of draws. Zero means 20 or, without a Hessian, at least 4(1+d), where d
-	// is the dimension or, for an Exp, NumParams.
-	Samples int
-}
+//
+// Zero samples mean 20 draws or, without a Hessian, at least 4(1+d), where d is the dimension or,
+// for an Exp, NumParams.
+func Pathwise(samples int) SiteEstimator { return pathwise{samples} }
 
-func (p Pathwise) samples() int {
-	if p.Samples == 0 {
+type pathwise struct{ n int } // samples; 0 means the default
+
+func (p pathwise) samples() int {
+	if p.n == 0 {
 		return 20
 	}
-	return p.Samples
+	return p.n
 }
 
-// drawsOf implements drawing. Without a Hessian it is the number that a linear control variate
-// needs.
-func (p Pathwise) drawsOf(q Dist, sites bool) int {
-	if p.Samples != 0 || formOf(q) != nil && sites {
+// drawsOf returns the number of draws from q. Without a Hessian it is the number that a linear
+// control variate needs.
+func (p pathwise) drawsOf(q Dist, sites bool) int {
+	if p.n != 0 || formOf(q) != nil && sites {
 		return p.samples()
 	}
 	features := q.Dim()
@@ -358,7 +385,7 @@ func pathOf(q Dist) expfam.PathFamily {
 }
 
 // Setup implements Estimator. The error wraps ErrNoEstimator, ErrParam or ErrMemory.
-func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
+func (p pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	if err := p.validate(); err != nil {
 		return false, err
 	}
@@ -382,7 +409,7 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 }
 
 // SetupSites implements SiteEstimator. The error wraps ErrNoEstimator unless lik is Differentiable.
-func (p Pathwise) SetupSites(lik Likelihood) (bool, error) {
+func (p pathwise) SetupSites(lik Likelihood) (bool, error) {
 	if _, ok := lik.(Differentiable); !ok {
 		return false, fmt.Errorf(
 			"pgsvi: Pathwise needs the derivatives of %T; implement Differentiable, or use "+
@@ -391,10 +418,10 @@ func (p Pathwise) SetupSites(lik Likelihood) (bool, error) {
 	return false, p.validate()
 }
 
-// validate returns an error wrapping ErrParam if Samples is negative.
-func (p Pathwise) validate() error {
-	if p.Samples < 0 {
-		return fmt.Errorf("pgsvi: Pathwise.Samples is %d; it must not be negative: %w", p.Samples,
+// validate returns an error wrapping ErrParam if there are fewer than 0 samples.
+func (p pathwise) validate() error {
+	if p.n < 0 {
+		return fmt.Errorf("pgsvi: Pathwise with %d samples; set 1 or more, or 0 for 20: %w", p.n,
 			ErrParam)
 	}
 	return checkSamples(p.samples(), 1)
@@ -409,11 +436,11 @@ const sampleVectors = 3
 func checkSamples(n, d int) error {
 	return checkMemory(0, memory.Bytes(sampleVectors, n, d),
 		fmt.Sprintf("an estimate from %d draws of %d dimensions", n, d),
-		"use fewer Samples, or raise the limit (GOMEMLIMIT)")
+		"use fewer samples, or raise the limit (GOMEMLIMIT)")
 }
 
 // Grad implements Estimator.
-func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
+func (p pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
 	l Integrand) (float64, error) {
 	if _, err := p.Setup(q, l); err != nil {
 		return math.NaN(), err
@@ -423,7 +450,7 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 }
 
 // EstimateSites implements SiteEstimator. The value is the mean of LogProb over the draws.
-func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
+func (p pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
 	rng *rand.Rand) error {
 	d, ok := lik.(Differentiable)
 	if !ok {
@@ -433,23 +460,3 @@ func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []f
 	estimate.PathSites(e, d1, d2, d, y, m, v, p.samples(), rng)
 	return nil
 }
-
-// Baseline is subtracted from the values of the integrand by ScoreFunction to reduce the variance.
-// The estimate is unbiased with every Baseline.
-type Baseline int
-
-const (
-	// Quadratic subtracts a quadratic function of the draw, or for an Exp a linear function of the
-	// statistics T(z), and adds the exact gradient of its expectation. The function is fitted by
-	// least squares to the other half of the draws. It removes most of the variance if the
-	// posterior is close to Gaussian. It is a control variate (Ranganath et al., 2014; Salimans and
-	// Knowles, 2013, use a similar regression).
-	//
-	// It needs 4 draws per coefficient: 1 + d + d(d+1)/2 for a full Gaussian, 1 + 2d for a diagonal
-	// one, and 1 + NumParams for an Exp. With fewer draws it is LeaveOneOut.
-	Quadratic Baseline = iota
-	// LeaveOneOut subtracts from each value the mean of the others (Kool et al., 2019).
-	LeaveOneOut
-	// NoBaseline subtracts nothing, as in the estimator of the paper.
-	NoBaseline
-)

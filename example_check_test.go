@@ -27,13 +27,13 @@ func ExampleNewConfusion() {
 
 // A predictive check with a statistic of your own: the longest run of equal responses. Independent
 // responses rarely have long runs.
-func ExampleStatistic() {
+func ExamplePredictiveCheck() {
 	y := []float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1}
 	x := mat.NewDense(len(y), 1, nil)
 	for i := range y {
 		x.Set(i, 0, 1)
 	}
-	longest := pgsvi.Statistic{Name: "longest run", Of: func(y []float64) float64 {
+	longest := func(y []float64) float64 {
 		most, run := 0, 0
 		for i := range y {
 			if i > 0 && y[i] != y[i-1] {
@@ -43,7 +43,7 @@ func ExampleStatistic() {
 			most = max(most, run)
 		}
 		return float64(most)
-	}}
+	}
 	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -53,13 +53,14 @@ func ExampleStatistic() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	check, err := glm.PredictiveCheck(ctx, nil, post, 1000, longest)
+	check, err := glm.PredictiveCheck(ctx, nil, post, 1000,
+		map[string]func(y []float64) float64{"longest run": longest})
 	if err != nil {
 		log.Fatal(err)
 	}
-	var s pgsvi.PredictiveStatistic
-	for _, s = range check.Rows {
-		fmt.Printf("%s %.2g, unlikely: %t\n", s.Name, s.Observed, s.P < 0.025 || s.P > 0.975)
+	for i, name := range check.Names {
+		p := check.P[i]
+		fmt.Printf("%s %.2g, unlikely: %t\n", name, check.Observed[i], p < 0.025 || p > 0.975)
 	}
 	// Output:
 	// share of +1 0.67, unlikely: false

@@ -165,10 +165,10 @@ func ExampleGaussHermite() {
 		}
 		return v[0]
 	}
-	exact := value(pgsvi.Exact{})
+	exact := value(pgsvi.Exact())
 	for _, nodes := range []int{10, 100} {
 		fmt.Printf("%d nodes: error %.3f nats\n", nodes,
-			math.Abs(value(pgsvi.GaussHermite{Nodes: nodes})-exact))
+			math.Abs(value(pgsvi.GaussHermite(nodes))-exact))
 	}
 	// Output:
 	// 10 nodes: error 0.041 nats
@@ -196,7 +196,7 @@ func ExampleNoise() {
 		}
 		return noise * float64(draws)
 	}
-	score, path := perDraw(pgsvi.ScoreFunction{Samples: 50}), perDraw(pgsvi.Pathwise{Samples: 50})
+	score, path := perDraw(pgsvi.ScoreFunction(50)), perDraw(pgsvi.Pathwise(50))
 	fmt.Println("a path has less noise than a score:", path < score)
 	// Output:
 	// a path has less noise than a score: true

@@ -40,10 +40,10 @@ func (l linearFit) Value(_ context.Context, env *pgsvi.Env, q pgsvi.Dist) (value
 type groupLasso struct{ weight float64 }
 
 // The compiler checks the methods of a Convex with a closed form.
-var (
-	_ pgsvi.Convex = groupLasso{}
-	_ pgsvi.Proxer = groupLasso{}
-)
+var _ interface {
+	pgsvi.Convex
+	Prox(q pgsvi.Dist, p *pgsvi.Prox) (known bool, err error)
+} = groupLasso{}
 
 // Check implements Convex.
 func (h groupLasso) Check(q pgsvi.Dist) error {
@@ -73,7 +73,7 @@ func (h groupLasso) Grad(dst []float64, q pgsvi.Dist) []float64 {
 	return dst
 }
 
-// Prox implements Proxer for the Euclidean divergence. It shortens each pair by β·weight.
+// Prox is the closed form for the Euclidean divergence. It shortens each pair by β·weight.
 func (h groupLasso) Prox(q pgsvi.Dist, p *pgsvi.Prox) (known bool, err error) {
 	if p.D != pgsvi.Euclidean() {
 		return false, nil
@@ -89,7 +89,7 @@ func (h groupLasso) Prox(q pgsvi.Dist, p *pgsvi.Prox) (known bool, err error) {
 
 // An f and an h of your own form an Objective. The closed form of the proximal step makes the group
 // lasso set the second pair of coefficients to exactly zero.
-func ExampleProxer() {
+func ExampleProx() {
 	f := linearFit{leastSquares{y: []float64{2.1, -1.2, 3.9, 0.1, -1.8, 1.1}, x: [][]float64{
 		{1, 1, 1, 0}, {-1, 0, 0, 1}, {2, 2, 0, -1}, {0, 0, 1, 1}, {-1, -1, 1, 0}, {0, 1, -1, 1}}}}
 	m := pgsvi.Objective[*pgsvi.Point]{F: f, H: groupLasso{1},
@@ -364,7 +364,7 @@ func (s *ascent) Evaluate(context.Context, *pgsvi.Env) (pgsvi.Evaluation, error)
 	return pgsvi.Evaluation{ELBO: elbo}, nil
 }
 
-// A Stepper of your own runs with every Sampler, Converger and Recorder of a Solver. This one is
+// A Stepper of your own runs with every Sampler, Converger and Record of a Solver. This one is
 // coordinate ascent for the mean and the precision of a Gaussian (Bishop, 2006, section 10.1.3).
 func ExampleStepper() {
 	y := []float64{4.9, 5.3, 6.1, 4.4, 5.0, 5.9, 5.2}

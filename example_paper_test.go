@@ -153,7 +153,7 @@ func ExampleSolver_proximalGradientMiniBatch() {
 
 // PG-MC estimates the expectations of all rows by draws from q with the score function.
 func ExampleSolver_proximalGradientMonteCarlo() {
-	m := doseModelBy(pgsvi.ScoreFunction{Samples: 100})
+	m := doseModelBy(pgsvi.ScoreFunction(100))
 	s := pgsvi.Solver{StepSize: pgsvi.FractionStep(10, 0.7)}
 	_, res, err := m.Fit(context.Background(), &s)
 	if err != nil {
@@ -166,7 +166,7 @@ func ExampleSolver_proximalGradientMonteCarlo() {
 // PG-SVI estimates the gradient of f from the draws of q and from a mini-batch. The steps in mean
 // parameters, the default, are the updates of the main text.
 func ExampleSolver_pgSVI() {
-	m := doseModelBy(pgsvi.ScoreFunction{Samples: 100})
+	m := doseModelBy(pgsvi.ScoreFunction(100))
 	s := pgsvi.Solver{BatchSize: 4, StepSize: pgsvi.FractionStep(10, 0.7)}
 	_, res, err := m.Fit(context.Background(), &s)
 	if err != nil {
@@ -178,7 +178,7 @@ func ExampleSolver_pgSVI() {
 
 // PG-SVI in the coordinates (m, V) has the updates of the paper's appendix.
 func ExampleSolver_pgSVIAppendix() {
-	m := doseModelBy(pgsvi.ScoreFunction{Samples: 100})
+	m := doseModelBy(pgsvi.ScoreFunction(100))
 	m.Init = m.Init.In(pgsvi.MeanCov)
 	s := pgsvi.Solver{BatchSize: 4, StepSize: pgsvi.FractionStep(10, 0.7)}
 	_, res, err := m.Fit(context.Background(), &s)
@@ -192,7 +192,7 @@ func ExampleSolver_pgSVIAppendix() {
 // PG-SVI-MF is PG-SVI with a diagonal V (mean field). It reaches the best diagonal q, whose ELBO is
 // lower because q ignores the correlation of the intercept and the slope.
 func ExampleSolver_pgSVIMeanField() {
-	m := doseModelBy(pgsvi.ScoreFunction{Samples: 100})
+	m := doseModelBy(pgsvi.ScoreFunction(100))
 	m.Init = pgsvi.NewIsotropicMeanField(2, 4)
 	s := pgsvi.Solver{BatchSize: 4, StepSize: pgsvi.FractionStep(10, 0.7), MaxPasses: 200}
 	_, res, err := m.Fit(context.Background(), &s)
@@ -219,7 +219,7 @@ func ExampleGLM_published() {
 	}
 	for _, update := range []pgsvi.Coordinates{pgsvi.MeanParams, pgsvi.MeanCov} {
 		m, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{PriorSD: 2,
-			Estimator: pgsvi.ScoreFunction{Samples: 100}, Coordinates: update})
+			Estimator: pgsvi.ScoreFunction(100), Coordinates: update})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -171,8 +171,8 @@ func ExampleLOO_Calibration() {
 		log.Fatal(err)
 	}
 	fmt.Print(c)
-	for _, bin := range c.Bins {
-		fmt.Println(bin.Lo < bin.Predicted && bin.Predicted < bin.Hi)
+	for i, p := range c.Predicted {
+		fmt.Println(c.Lo[i] < p && p < c.Hi[i])
 	}
 	// Output:
 	// rows  predicted  observed (95% interval)
@@ -226,9 +226,7 @@ func ExamplePrediction_Scores() {
 		log.Fatal(err)
 	}
 	fmt.Print(s)
-	for _, v := range s.Values[:1] {
-		fmt.Printf("%s %.2f, standard error %.2f\n", v.Name, v.Value, v.SE)
-	}
+	fmt.Printf("%s %.2f, standard error %.2f\n", s.Names[0], s.Values[0], s.SE[0])
 	// Output:
 	// 4 rows
 	// log loss      2.0 ± 0.3
@@ -254,13 +252,13 @@ func ExampleGLM_PredictiveCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	check, err := glm.PredictiveCheck(ctx, nil, post, 1000)
+	check, err := glm.PredictiveCheck(ctx, nil, post, 1000, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, s := range check.Rows {
-		fmt.Printf("%s %.1f, in the data %.1f, unlikely: %t\n", s.Name, s.Mean, s.Observed,
-			s.P < 0.025 || s.P > 0.975)
+	for i, name := range check.Names {
+		fmt.Printf("%s %.1f, in the data %.1f, unlikely: %t\n", name, check.Mean[i],
+			check.Observed[i], check.P[i] < 0.025 || check.P[i] > 0.975)
 	}
 	// Output:
 	// mean 2.4, in the data 2.5, unlikely: false

@@ -145,15 +145,15 @@ func ExampleSampler() {
 	// with replacement: 4 of 6 terms
 }
 
-// A Recorder sees every iteration of a run.
-func ExampleRecorderFunc() {
+// Record receives every iteration of a run.
+func ExampleSolver_record() {
 	var trace []float64
-	var r pgsvi.Recorder = pgsvi.RecorderFunc(func(it pgsvi.Iteration) {
+	s := &pgsvi.Solver{Record: func(it pgsvi.Iteration) {
 		if !math.IsNaN(it.ELBO) { // an iteration that was not evaluated has no ELBO
 			trace = append(trace, it.ELBO)
 		}
-	})
-	if _, _, err := doseModel().Fit(context.Background(), &pgsvi.Solver{Recorder: r}); err != nil {
+	}}
+	if _, _, err := doseModel().Fit(context.Background(), s); err != nil {
 		log.Fatal(err)
 	}
 	rises := true
@@ -205,7 +205,7 @@ func ExamplePanicError() {
 		return -z[0] * z[0]
 	}}
 	m := pgsvi.Objective[*pgsvi.Gaussian]{
-		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 10}),
+		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction(10)),
 		H:    pgsvi.KLTo(pgsvi.NewIsotropic(1, 1)),
 		Init: pgsvi.NewIsotropic(1, 1),
 	}

@@ -35,7 +35,7 @@ func Example() {
 		return math.Log(0.5*lapse + (1-lapse)*p)
 	}}
 	m := pgsvi.Objective[*pgsvi.Gaussian]{
-		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200}),
+		F:    pgsvi.Expect(ll, pgsvi.ScoreFunction(200)),
 		H:    pgsvi.KLTo(pgsvi.NewIsotropic(3, 4)),
 		Init: pgsvi.NewIsotropic(3, 0.1),
 	}
@@ -276,10 +276,9 @@ func ExampleTee() {
 	s := pgsvi.Solver{
 		MaxIter:  2,
 		StepSize: pgsvi.RobbinsMonro(0, 0, 1),
-		Recorder: pgsvi.Tee(
-			pgsvi.RecorderFunc(func(it pgsvi.Iteration) { betas = append(betas, it.Beta) }),
-			pgsvi.RecorderFunc(
-				func(it pgsvi.Iteration) { fmt.Printf("pass %.0f: %.2f\n", it.Passes, it.ELBO) }),
+		Record: pgsvi.Tee(
+			func(it pgsvi.Iteration) { betas = append(betas, it.Beta) },
+			func(it pgsvi.Iteration) { fmt.Printf("pass %.0f: %.2f\n", it.Passes, it.ELBO) },
 		),
 	}
 	if _, err := s.Run(context.Background(), m); err != nil {
@@ -321,7 +320,7 @@ func ExampleGP_published() {
 	y := []float64{-1, -1, 1, -1, 1, 1}
 	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{},
 		&pgsvi.GPOptions{
-			Estimator: pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline},
+			Estimator: pgsvi.ScoreFunctionPlain(500),
 		})
 	if err != nil {
 		fmt.Println(err)
@@ -397,7 +396,7 @@ func ExampleNewExp() {
 }
 
 // Any number of rows may arrive. The stream reads each row once.
-func ExampleGLMStream() {
+func ExampleNewGLMStream() {
 	s, err := pgsvi.NewGLMStream(1, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true})
 	if err != nil {
 		log.Fatal(err)
@@ -631,7 +630,7 @@ func ExampleLoad() {
 		log.Fatal(err)
 	}
 
-	s, err = pgsvi.Load[*pgsvi.GLMStream](&file)
+	s, err = pgsvi.Load[*pgsvi.Stream[pgsvi.Row, *pgsvi.GLMPosterior]](&file)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -725,7 +724,7 @@ func ExampleCertificate() {
 	for _, beta := range []float64{0.05, 2} {
 		var c pgsvi.Certificate
 		s := pgsvi.Solver{Divergence: pgsvi.Euclidean(), StepSize: pgsvi.ConstantStep(beta),
-			MaxIter: 20, Recorder: &c}
+			MaxIter: 20, Record: c.Record}
 		if _, _, err := o.Linearized().Fit(context.Background(), &s); err != nil {
 			log.Fatal(err)
 		}

@@ -352,7 +352,7 @@ func TestGroupsSingular(t *testing.T) {
 	if _, err := p.Stream(); !errors.Is(err, ErrNotPosDef) {
 		t.Errorf("a stream from a singular prior: %v", err)
 	}
-	if e, err := g.PredictiveCheck(ctx, nil, p, 50); err != nil || e == nil {
+	if e, err := g.PredictiveCheck(ctx, nil, p, 50, nil); err != nil || e == nil {
 		t.Error(err)
 	}
 	if e, err := p.MarginalEffects(c.x, nil); err != nil || e == nil {

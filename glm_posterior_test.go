@@ -509,11 +509,11 @@ func TestGLMLearnResume(t *testing.T) {
 		}
 		for _, at := range []int{1, 2, all.Evaluations - 1} {
 			stopped, cancel := context.WithCancel(ctx)
-			s := &Solver{Workers: 3, Recorder: RecorderFunc(func(it Iteration) {
+			s := &Solver{Workers: 3, Record: func(it Iteration) {
 				if it.K == at {
 					cancel()
 				}
-			})}
+			}}
 			res, err := s.Run(stopped, l)
 			if !errors.Is(err, context.Canceled) || res.K != at {
 				t.Fatalf("%s: canceled after %d: %v", c.name, at, err)
@@ -708,11 +708,11 @@ func TestGLMLearnErrors(t *testing.T) {
 		t.Error(err)
 	}
 	stopped, cancel := context.WithCancel(ctx)
-	best, post, got, err := g.Learn(stopped, &Solver{Recorder: RecorderFunc(func(it Iteration) {
+	best, post, got, err := g.Learn(stopped, &Solver{Record: func(it Iteration) {
 		if it.K == 2 {
 			cancel()
 		}
-	})}, nil)
+	}}, nil)
 	if !errors.Is(err, context.Canceled) || best == nil || post == nil || got.Fit != nil ||
 		got.Search.Status != Canceled {
 		t.Errorf("%v, %v, %v, %+v", best, post, err, got)

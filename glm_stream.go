@@ -20,9 +20,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// GLMStream fits a generalized linear model with a full covariance in one pass over the rows
-// (online learning; streaming variational Bayes, Broderick et al., 2013). It keeps D² numbers, a
-// block of rows and a few thousand earlier rows. Each block B moves the posterior q to
+// NewGLMStream returns a stream that fits a generalized linear model with a full covariance in one
+// pass over the rows (online learning; streaming variational Bayes, Broderick et al., 2013). It
+// keeps D² numbers, a block of rows and a few thousand earlier rows. Each block B moves the
+// posterior q to
 //
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|η_n)],
 //
@@ -38,14 +39,13 @@ import (
 // The order of the rows matters. If rows are sorted, for example by response, the first blocks move
 // the posterior far away, and later blocks do not bring it back completely. Shuffle a file once, or
 // fit all rows with GLM.
-type GLMStream = Stream[Row, *GLMPosterior]
-
-// NewGLMStream returns a stream that starts from the prior, for rows of cols columns without the
+//
+// The stream starts from the prior, for rows of cols columns without the
 // intercept. See NewGLM for lik, opt and the errors. Offsets and weights belong to the rows, so
 // GLMOptions.Offset and Weights must be nil. The error also wraps ErrParam if opt has Autoscale,
 // Learn, Blocks or a covariance that is not full, and ErrMemory if the D² numbers of the stream
 // exceed GLMOptions.MaxMemory.
-func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error) {
+func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMPosterior], error) {
 	if _, many := lik.(Softmax); many {
 		return nil, fmt.Errorf(
 			"pgsvi: streams do not support Softmax; fit the rows together with NewGLM: %w",
@@ -96,14 +96,14 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 	s.w.CopyFrom(w)
 	copy(s.w.Mean, g.lin.Prior.Mean)
 	s.past, s.made = term.NewBuffer(len(g.lin.Names)), true
-	return &GLMStream{s}, nil
+	return &Stream[Row, *GLMPosterior]{s}, nil
 }
 
 // Stream returns a stream that starts from p, to add or remove rows. It does not change p. The
 // error wraps ErrNotPosDef if the precision of p is not positive definite to rounding, and
 // ErrMemory if D is too large for GLMOptions.MaxMemory. Stream needs memory for about 22 D² numbers
 // and D³/3 operations for any form of the covariance.
-func (p *GLMPosterior) Stream() (*GLMStream, error) {
+func (p *GLMPosterior) Stream() (*Stream[Row, *GLMPosterior], error) {
 	if err := oneLatent(p.lik, "a stream"); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 	if err := s.begun(nil); err != nil {
 		return nil, err
 	}
-	return &GLMStream{s}, nil
+	return &Stream[Row, *GLMPosterior]{s}, nil
 }
 
 // Update returns the posterior with further rows added (online learning). It does not change p.
@@ -133,7 +133,7 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 // nil.
 func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior,
 	error) {
-	return p.changed(ctx, rows, (*GLMStream).AddAll)
+	return p.changed(ctx, rows, (*Stream[Row, *GLMPosterior]).AddAll)
 }
 
 // Remove returns the posterior without rows that were in it (machine unlearning). It does not
@@ -151,12 +151,13 @@ func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (
 // may be off by a standard deviation. Then fit the remaining rows instead.
 func (p *GLMPosterior) Remove(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior,
 	error) {
-	return p.changed(ctx, rows, (*GLMStream).RemoveAll)
+	return p.changed(ctx, rows, (*Stream[Row, *GLMPosterior]).RemoveAll)
 }
 
 // changed returns the posterior of the stream from p after change.
 func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error],
-	change func(*GLMStream, context.Context, iter.Seq2[Row, error]) error) (*GLMPosterior, error) {
+	change func(*Stream[Row, *GLMPosterior], context.Context, iter.Seq2[Row, error]) error) (
+	*GLMPosterior, error) {
 	if err := oneLatent(p.lik, "a stream"); err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error],
 			return nil, prefixed(err)
 		}
 	}
-	if err := change(&GLMStream{s}, ctx, rows); err != nil {
+	if err := change(&Stream[Row, *GLMPosterior]{s}, ctx, rows); err != nil {
 		return nil, err
 	}
 	q, err := s.posterior(ctx)
@@ -833,7 +834,7 @@ func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
 // mostFitGap is the largest distance, in nats, of a fit of all rows from its optimum.
 const mostFitGap = 1e-4
 
-// glmStream is the engine of a GLMStream.
+// glmStream is the engine of NewGLMStream.
 type glmStream struct {
 	g     *GLM // without data
 	w     gauss.Gaussian

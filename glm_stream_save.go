@@ -12,7 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// glmStreamFile is the file type of a GLMStream.
+// glmStreamFile is the file type of a stream of rows.
 var glmStreamFile = save.Kind{Name: "GLMStream", Version: 1}
 
 // savedGLMStream is the JSON form of a glmStream.
@@ -81,12 +81,12 @@ func (s *glmStream) save(w io.Writer) error {
 	return saveTo(w, glmStreamFile, saved)
 }
 
-// loadStream reads a GLMStream from r.
-func (*GLMPosterior) loadStream(r io.Reader) (*GLMStream, error) {
+// loadStream reads a stream of rows from r.
+func (*GLMPosterior) loadStream(r io.Reader) (*Stream[Row, *GLMPosterior], error) {
 	return loadFrom(r, glmStreamFile, (*savedGLMStream).load)
 }
 
-func (s *savedGLMStream) load() (*GLMStream, error) {
+func (s *savedGLMStream) load() (*Stream[Row, *GLMPosterior], error) {
 	d := len(s.Names)
 	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 ||
 		max(s.Rows, s.Given) > save.Most {
@@ -148,5 +148,5 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 		t.block.Pace = site.Pace{After: site.Remainder{Mean: p.Mean, Precision: p.Precision},
 			Age: p.Age, Measured: true}
 	}
-	return &GLMStream{t}, nil
+	return &Stream[Row, *GLMPosterior]{t}, nil
 }

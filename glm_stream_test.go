@@ -13,7 +13,10 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *GLMStream {
+// rowStream is a stream of a GLM.
+type rowStream = Stream[Row, *GLMPosterior]
+
+func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *rowStream {
 	t.Helper()
 	s, err := NewGLMStream(cols, lik, opt)
 	if err != nil {
@@ -24,12 +27,12 @@ func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *GLMStre
 
 // learnInBlocks makes a new stream s learn even its first rows in blocks of the given size, like
 // rows after the first few thousand.
-func learnInBlocks(s *GLMStream, size int) {
+func learnInBlocks(s *rowStream, size int) {
 	e := s.engine.(*glmStream)
 	e.size, e.past = size, nil
 }
 
-func streamPosterior(t testing.TB, s *GLMStream) *GLMPosterior {
+func streamPosterior(t testing.TB, s *rowStream) *GLMPosterior {
 	t.Helper()
 	p, err := s.Posterior()
 	if err != nil {
@@ -127,7 +130,7 @@ func TestStreamPace(t *testing.T) {
 		checked := 0
 		for i := range blocks {
 			block := Rows(c.X.Slice(i*rows, (i+1)*rows, 0, 4), c.Y[i*rows:(i+1)*rows])
-			for _, s := range []*GLMStream{s, all} {
+			for _, s := range []*rowStream{s, all} {
 				if err := s.AddAll(context.Background(), block); err != nil {
 					t.Fatal(err)
 				}
@@ -145,9 +148,9 @@ func TestStreamPace(t *testing.T) {
 // TestStreamUnsolved checks that a stream that finds no q with a finite ELBO for a block returns an
 // error that names a row.
 func TestStreamUnsolved(t *testing.T) {
-	for want, start := range map[error]func(*GLMStream){
-		ErrDiverged:  func(*GLMStream) {}, // a fit of its rows
-		ErrNotFinite: func(s *GLMStream) { learnInBlocks(s, 1024) },
+	for want, start := range map[error]func(*rowStream){
+		ErrDiverged:  func(*rowStream) {}, // a fit of its rows
+		ErrNotFinite: func(s *rowStream) { learnInBlocks(s, 1024) },
 	} {
 		s := newStream(t, 1, Poisson{}, nil)
 		start(s)

@@ -40,7 +40,7 @@ type gpLearner struct {
 // ratios. A second search starts from the next best length scales if they may lead to another
 // optimum.
 //
-// s runs the search and uses its Recorder and Checkpoint; a nil s means the zero Solver. StepSize,
+// s runs the search and uses its Record and Checkpoint; a nil s means the zero Solver. StepSize,
 // BatchSize, Sampler and Goal are ignored. If the search is canceled, fails or reaches a limit of
 // s, Learn returns the posterior of the best θ so far. Solver.Resume of Learned.Search then
 // continues the search, and Learner.Learned returns its posterior.

@@ -221,11 +221,11 @@ func TestLearnResume(t *testing.T) {
 		}
 		for _, at := range []int{1, 3, all.Evaluations - 1} {
 			ctx, cancel := context.WithCancel(context.Background())
-			s := &Solver{Workers: 3, Recorder: RecorderFunc(func(it Iteration) {
+			s := &Solver{Workers: 3, Record: func(it Iteration) {
 				if it.K == at {
 					cancel()
 				}
-			})}
+			}}
 			res, err := s.Run(ctx, l)
 			if !errors.Is(err, context.Canceled) || res.K != at {
 				t.Fatalf("%s: canceled after %d: %v", c.name, at, err)

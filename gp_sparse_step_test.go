@@ -81,11 +81,11 @@ func TestSparseRowsBits(t *testing.T) {
 	}
 	for _, at := range []int{0, 1} {
 		sub, cancel := context.WithCancel(ctx)
-		s := &Solver{Goal: 1e-5, Workers: 2, Recorder: RecorderFunc(func(it Iteration) {
+		s := &Solver{Goal: 1e-5, Workers: 2, Record: func(it Iteration) {
 			if it.K == at {
 				cancel()
 			}
-		})}
+		}}
 		res, err := s.Start(ctx, g)
 		if err != nil {
 			t.Fatal(err)

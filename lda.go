@@ -384,13 +384,13 @@ func (p *LDAPosterior) setLogs() {
 //
 // The error wraps ErrNotFinite if the counts sum to more than 1e100. Otherwise it is an error of
 // Corpus.Validate.
-func (p *LDAPosterior) Infer(d Document) (*LDADoc, error) {
+func (p *LDAPosterior) Infer(d Document) (*DocPosterior, error) {
 	gamma, err := p.propagate(nil, d)
 	if err != nil {
 		return nil, err
 	}
 	elbo := p.engine().Infer(make([]float64, p.k), p.mu, topic.Doc(d))
-	return &LDADoc{gamma, elbo, p, topic.Doc(d).Clone()}, nil
+	return &DocPosterior{lda: &ldaDoc{gamma, elbo, p, topic.Doc(d).Clone()}}, nil
 }
 
 // propagate stores γ of d in dst; nil allocates.
@@ -415,31 +415,16 @@ func checkLDADoc(d topic.Doc, terms int) error {
 	return nil
 }
 
-// LDADoc is the posterior of the topic proportions θ of a document, given the topics E[β]. It is a
-// Dirichlet(γ) from expectation propagation (T. Minka and J. Lafferty, Expectation-propagation for
-// the generative aspect model, UAI 2002), which is close to the exact means and standard
-// deviations. It differs from the mean-field q(θ) of the fit of an LDA, whose standard deviations
-// are too small. An LDADoc is immutable and safe for concurrent use.
-type LDADoc struct {
+// ldaDoc is a Dirichlet(γ) for the topic proportions θ of a document; see DocPosterior.
+type ldaDoc struct {
 	gamma []float64
 	elbo  float64
 	of    *LDAPosterior // nil if the posterior comes from a file without words
 	doc   topic.Doc     // valid if of is not nil
 }
 
-// Gamma stores γ in dst, of length K; nil allocates. The mean proportion of topic k is γ_k/Σγ.
-func (d *LDADoc) Gamma(dst []float64) []float64 {
-	dst = dense.Dest(dst, len(d.gamma))
-	copy(dst, d.gamma)
-	return dst
-}
-
-// ELBO returns the contribution of the document to the ELBO, in nats, or NaN if it was not
-// evaluated. It is the contribution of the mean-field q(θ), which has another γ.
-func (d *LDADoc) ELBO() float64 { return d.elbo }
-
-// Rand stores a draw from Dirichlet(γ) in dst, of length K; nil allocates.
-func (d *LDADoc) Rand(dst []float64, rng *rand.Rand) []float64 {
+// rand stores a draw from Dirichlet(γ) in dst, of length K.
+func (d *ldaDoc) rand(dst []float64, rng *rand.Rand) []float64 {
 	dst = dense.Dest(dst, len(d.gamma))
 	if len(dst) == 1 {
 		dst[0] = 1
@@ -450,20 +435,8 @@ func (d *LDADoc) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// Proportions returns the means γ_k/Σγ of the topic proportions and, for each proportion, the
-// central interval that contains it with probability level. The intervals are quantiles of
-//
-//	p(θ_k) ∝ θ_k^(DocPrior−1) (1 − θ_k)^((K−1)·DocPrior−1) Π_v (θ_k β_kv + (1 − θ_k) m_kv)^y_v
-//
-// with m_kv the mean of the β_jv of the other topics (B. Cseke and T. Heskes, Approximate marginals
-// in latent Gaussian models, JMLR 2011, the factorized correction). They are exact for two topics.
-// Quantiles of Beta(γ_k, Σγ − γ_k) would cover too little, because that distribution has another
-// shape. They are used only if the document comes from a file without its words; see
-// LDAPosterior.WithDocs. Proportions panics unless level is in (0, 1).
-func (d *LDADoc) Proportions(level float64) (mean, lo, hi []float64) {
-	if !(level > 0 && level < 1) {
-		panic(fmt.Sprintf("pgsvi: the level of Proportions is %v; it must be in (0, 1)", level))
-	}
+// proportions is DocPosterior.Proportions for a valid level.
+func (d *ldaDoc) proportions(level float64) (mean, lo, hi []float64) {
 	if d.of != nil {
 		lo, hi = d.of.engine().Intervals(d.of.logs, d.doc, level)
 		return d.means(nil), lo, hi
@@ -481,8 +454,9 @@ func (d *LDADoc) Proportions(level float64) (mean, lo, hi []float64) {
 }
 
 // means stores the means of the topic proportions in dst.
-func (d *LDADoc) means(dst []float64) []float64 {
-	dst = d.Gamma(dst)
+func (d *ldaDoc) means(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(d.gamma))
+	copy(dst, d.gamma)
 	floats.Scale(1/floats.Sum(dst), dst)
 	return dst
 }
@@ -521,11 +495,13 @@ func (p *LDAPosterior) Len() int { return len(p.trained()) / p.k }
 
 // Doc returns the posterior of the proportions of training document n. Its ELBO is NaN. Doc panics
 // if document n does not exist.
-func (p *LDAPosterior) Doc(n int) *LDADoc {
+func (p *LDAPosterior) Doc(n int) *DocPosterior { return &DocPosterior{lda: p.doc(n)} }
+
+func (p *LDAPosterior) doc(n int) *ldaDoc {
 	if n < 0 || n >= p.Len() {
 		panic(fmt.Sprintf("pgsvi: training document %d does not exist; there are %d", n, p.Len()))
 	}
-	d := &LDADoc{gamma: p.trained()[n*p.k : (n+1)*p.k : (n+1)*p.k], elbo: math.NaN()}
+	d := &ldaDoc{gamma: p.trained()[n*p.k : (n+1)*p.k : (n+1)*p.k], elbo: math.NaN()}
 	if p.train.docs != nil {
 		d.of, d.doc = p, p.train.docs[n]
 	}
@@ -542,7 +518,7 @@ func (p *LDAPosterior) engine() topic.Dirichlet {
 // or nil if there are no documents. It can be passed to WriteLDAvis. The error wraps ErrShape if c
 // has another number of terms. Otherwise it is an error of Infer.
 func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
-	train := func(dst []float64, n int) { p.Doc(n).means(dst) }
+	train := func(dst []float64, n int) { p.doc(n).means(dst) }
 	return docTopics(c, p.terms, p.k, p.Len, train, func(dst []float64, d Document) error {
 		gamma, err := p.propagate(nil, d)
 		if err == nil {
@@ -559,7 +535,7 @@ func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 // not positive, and ErrEmpty if no training documents are stored. Otherwise it is an error of
 // Infer.
 func (p *LDAPosterior) Similar(d Document, n int) (index []int, distance []float64, err error) {
-	return similarTo[*LDADoc](p, d, n)
+	return similarTo(p, d, n)
 }
 
 // HeldOut returns the out-of-sample score on the documents of c, which should not be training data.

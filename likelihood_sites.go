@@ -241,7 +241,7 @@ func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstima
 		x.Y[i], x.At[i], x.Wide[i] = y, x.M[i]+o, x.V[i]+c
 	}
 	defer parallel.At(nil, func(i int) string { return t.Name(dense.Index(batch, i)) })
-	if _, ok := est.(Exact); ok && t.Rule != nil {
+	if _, ok := est.(exactEstimator); ok && t.Rule != nil {
 		for i, y := range x.Y {
 			e := t.Rule(y, x.At[i], x.Wide[i], true)
 			x.E[i], x.D1[i], x.D2[i] = e.Value, e.D1, e.D2
@@ -267,7 +267,7 @@ func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstima
 				return fmt.Errorf("%s: %w", t.Explain(n, x.M[i], x.V[i]), ErrNotFinite)
 			}
 			return fmt.Errorf(
-				"%s under N(%.4g, %.4g) has derivatives %v, %v; use Exact{}, no step size, or a "+
+				"%s under N(%.4g, %.4g) has derivatives %v, %v; use Exact(), no step size, or a "+
 					"narrower prior: %w", t.Describe(n), x.M[i], x.V[i], x.D1[i], x.D2[i],
 				ErrNotFinite)
 		}

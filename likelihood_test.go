@@ -512,7 +512,7 @@ func TestOutcomeChecks(t *testing.T) {
 		if a, b := again.At(x).LogProb(nil, y), p.LogProb(nil, y); !slices.Equal(a, b) {
 			t.Errorf("%#v: a saved posterior predicts differently", l)
 		}
-		check, err := g.PredictiveCheck(ctx, nil, post, longer(200, 60))
+		check, err := g.PredictiveCheck(ctx, nil, post, longer(200, 60), nil)
 		switch {
 		case testFacts(l).Censored:
 			if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "censored") {
@@ -521,8 +521,8 @@ func TestOutcomeChecks(t *testing.T) {
 		case err != nil:
 			t.Errorf("%#v: %v", l, err)
 		default:
-			for _, r := range check.Rows {
-				if r.Name == "mean" && (r.P < 0.001 || r.P > 0.999) {
+			for i, p := range check.P {
+				if check.Names[i] == "mean" && (p < 0.001 || p > 0.999) {
 					t.Errorf("%#v: %v", l, check)
 				}
 			}

@@ -52,13 +52,14 @@ func TestStreamCanceled(t *testing.T) {
 	data := cancelData{t}
 	x, y := data.table(200, 5)
 	y[50] = math.NaN() // this row is left out
-	canceledStream(t, "GLM", times, func() *GLMStream {
+	canceledStream(t, "GLM", times, func() *Stream[Row, *GLMPosterior] {
 		s := must(NewGLMStream(5, BernoulliLogit{}, nil))
 		learnInBlocks(s, 16)
 		return s
 	}, func(i int) Row { return Row{Y: y[i], Val: x.RawRowView(i)} }, 200)
 	c := data.corpus(300, 60)
-	canceledStream(t, "CTM", times/2, func() *CTMStream { return must(NewCTMStream(60, 3, nil)) },
+	ctm := func() *Stream[Document, *CTMPosterior] { return must(NewCTMStream(60, 3, nil)) }
+	canceledStream(t, "CTM", times/2, ctm,
 		func(i int) Document { return c.Docs[i] }, 300)
 }
 

@@ -228,7 +228,7 @@ type Iteration struct {
 	// Elapsed is the time since the start of the run, excluding Model.NewStepper.
 	Elapsed time.Duration
 	// State is the Stepper at the λ reached, for the Posterior method of the model. It is valid until
-	// the next step. A Recorder must not call its Step or Evaluate.
+	// the next step. Solver.Record must not call its Step or Evaluate.
 	State Stepper
 }
 
@@ -376,15 +376,11 @@ type Converger interface {
 	Converged(it Iteration) Status
 }
 
-// Recorder receives every iteration, beginning with the first step. It must not change the run. It
-// must copy whatever it keeps of Iteration.State, and hold its own errors until the run is over.
-type Recorder interface{ Record(it Iteration) }
-
-// Stream is a posterior P that is updated online with items R, which are rows (GLMStream) or
-// documents (CTMStream). It reads each item once and uses a fixed amount of memory. Make it with
-// NewGLMStream, GLMPosterior.Stream or NewCTMStream. All randomness has a fixed seed. The posterior
-// has the same bits however the items are grouped, whenever Posterior is called, and whether or not
-// the stream was saved and loaded meanwhile.
+// Stream is a posterior P that is updated online with items R, which are rows of a GLM or documents
+// of a CTM. It reads each item once and uses a fixed amount of memory. Make it with NewGLMStream,
+// GLMPosterior.Stream or NewCTMStream. All randomness has a fixed seed. The posterior has the same
+// bits however the items are grouped, whenever Posterior is called, and whether or not the stream
+// was saved and loaded meanwhile.
 //
 // The zero Stream is not usable. A Stream is not safe for concurrent use.
 type Stream[R, P any] struct {
@@ -456,14 +452,14 @@ func (s *Stream[R, P]) AddAll(ctx context.Context, items iter.Seq2[R, error]) er
 // wraps ErrNotPosDef if the posterior does not contain the rows. On error the posterior is
 // unchanged, except that the rows added before this call form a complete block.
 //
-// Documents cannot be removed, so RemoveAll of a CTMStream returns an error that wraps
+// Documents cannot be removed, so RemoveAll of a CTM returns an error that wraps
 // errors.ErrUnsupported.
 func (s *Stream[R, P]) RemoveAll(ctx context.Context, items iter.Seq2[R, error]) error {
 	return s.engine.removeAll(ctx, items)
 }
 
 // Posterior returns the posterior of all items so far without changing the stream. The error comes
-// from the step for the items after the last complete block. For a CTMStream it wraps ErrEmpty if
+// from the step for the items after the last complete block. For a CTM it wraps ErrEmpty if
 // no document had a word.
 func (s *Stream[R, P]) Posterior() (P, error) {
 	p, err := s.engine.posterior(context.Background())

@@ -195,9 +195,9 @@ func TestRandomIntercepts(t *testing.T) {
 	}{
 		"score function":           {nil, false, 0},
 		"score function, diagonal": {nil, true, 0},
-		"pathwise":                 {Pathwise{Samples: 100}, false, 0},
-		"pathwise, diagonal":       {Pathwise{}, true, 0},
-		"pathwise, batches":        {Pathwise{Samples: 100}, false, 60},
+		"pathwise":                 {Pathwise(100), false, 0},
+		"pathwise, diagonal":       {Pathwise(0), true, 0},
+		"pathwise, batches":        {Pathwise(100), false, 60},
 	} {
 		prior := NewIsotropic(23, 1)
 		if c.diagonal {
@@ -245,7 +245,7 @@ func TestCountedWork(t *testing.T) {
 	}
 	prior := NewIsotropic(2, 4)
 	res := solve(t, Solver{},
-		Objective[*Gaussian]{F: Expect(ll, ScoreFunction{Samples: 20}), H: KLTo(prior),
+		Objective[*Gaussian]{F: Expect(ll, ScoreFunction(20)), H: KLTo(prior),
 			Init: prior})
 	st := res.Stepper.(*objectiveStepper)
 	evaluations := float64(len(res.Trace) * leastDraws * 30)

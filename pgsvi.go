@@ -75,8 +75,10 @@ type Solver struct {
 	// The state λ_k is kept, as after any error. Without Recover the panic reaches the caller,
 	// possibly on another goroutine.
 	Recover bool
-	// Recorder receives every iteration. Nil means that only Result.Trace is recorded.
-	Recorder Recorder
+	// Record is called with every iteration, beginning with the first step. It must not change the
+	// run, and must copy whatever it keeps of Iteration.State. Nil means that only Result.Trace is
+	// recorded.
+	Record func(it Iteration)
 	// Checkpoint saves the run to a file at intervals. The zero value saves nothing.
 	Checkpoint Checkpoint
 	// Src is the source of all randomness of a run. Nil means a fixed seed, so two runs have the
@@ -279,8 +281,8 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 			res.Status = Failed
 			break
 		}
-		if s.Recorder != nil {
-			s.Recorder.Record(it)
+		if s.Record != nil {
+			s.Record(it)
 		}
 		if res.Status = conv.Converged(it); res.Status != NotTerminated {
 			break
@@ -658,7 +660,7 @@ func (s *Solver) options(st Stepper) Plan {
 // Steps returns an iterator over the steps of the run res, for example a run from Start. The caller
 // stops by leaving the loop, after which res is the run so far. The iterator ends at MaxPasses or
 // MaxIter, when ctx is canceled, when the Sampler has no further batch, and after an iteration with
-// an error. It ignores Converger and Recorder, which only Run uses.
+// an error. It ignores Converger and Record, which only Run uses.
 func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, error] {
 	return func(yield func(Iteration, error) bool) {
 		if err := s.validate(); err != nil {

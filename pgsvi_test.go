@@ -304,7 +304,7 @@ func TestLookingOnChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	prior := NewIsotropic(2, 4)
-	o := Objective[*Gaussian]{F: Expect(kit.LogisticData(75, 40, 2), ScoreFunction{Samples: 30}),
+	o := Objective[*Gaussian]{F: Expect(kit.LogisticData(75, 40, 2), ScoreFunction(30)),
 		H: KLTo(prior), Init: prior}
 	gp := kit.ToyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
 	ctm := kit.MustCTM(t, kit.ToyCorpus(40, 4), 3, nil)
@@ -323,11 +323,11 @@ func TestLookingOnChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.Recorder = RecorderFunc(func(it Iteration) {
+			s.Record = func(it Iteration) {
 				if err := c.look(it.State); err != nil {
 					t.Error(err)
 				}
-			})
+			}
 			watched, err := s.Run(context.Background(), c.m)
 			if err != nil {
 				t.Fatal(err)
@@ -371,7 +371,7 @@ func TestEvalEvery(t *testing.T) {
 		st := newCounter(5)
 		var shown []int
 		s := Solver{BatchSize: 2, EvalEvery: c.every, MaxIter: 11, Converger: Never(),
-			Recorder: RecorderFunc(func(it Iteration) {
+			Record: func(it Iteration) {
 				if evaluated := !math.IsNaN(it.ELBO); evaluated {
 					shown = append(shown, it.K)
 					if it.ELBO != -1/float64(it.K) {
@@ -380,7 +380,7 @@ func TestEvalEvery(t *testing.T) {
 				} else if !math.IsInf(it.Gap, 1) || !math.IsInf(it.GapBound, 1) {
 					t.Errorf("iteration %d has a gap and no ELBO", it.K)
 				}
-			})}
+			}}
 		st.gap = 3
 		s.Sampler = Reshuffle()
 		res, err := s.Run(context.Background(), asModel{st: st})
@@ -734,10 +734,10 @@ func (s spyRule) Converged(Iteration) Status {
 
 func TestTee(t *testing.T) {
 	var got []string
-	rec := func(name string) Recorder {
-		return RecorderFunc(func(it Iteration) { got = append(got, fmt.Sprint(name, it.K)) })
+	rec := func(name string) func(Iteration) {
+		return func(it Iteration) { got = append(got, fmt.Sprint(name, it.K)) }
 	}
-	s := Solver{MaxIter: 2, Converger: Never(), Recorder: Tee(rec("a"), rec("b"))}
+	s := Solver{MaxIter: 2, Converger: Never(), Record: Tee(rec("a"), rec("b"))}
 	if _, err := s.Run(context.Background(), asModel{st: newCounter(1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -760,7 +760,7 @@ func TestProgress(t *testing.T) {
 		{K: 2, Passes: 1, Evaluation: Evaluation{ELBO: -1, Gap: 3}, Elapsed: time.Second / 2},
 		{K: 3, Passes: 1.5, Evaluation: nowhereEvaluated(), Elapsed: 3 * time.Second},
 	} {
-		p.Record(it)
+		p(it)
 	}
 	first := "iteration 1, pass 0.50, ELBO -123.456, gap 0.2, 0s"
 	third := "iteration 3, pass 1.50, ELBO -1, gap 3, 3s"
@@ -774,8 +774,8 @@ func TestProgress(t *testing.T) {
 		t.Errorf("done writes %q, want %q", got, want)
 	}
 	b.Reset()
-	p.Record(Iteration{K: 1, Evaluation: nowhereEvaluated()}) // a second run
-	if strings.Contains(b.String(), "ELBO") {                 // not yet known
+	p(Iteration{K: 1, Evaluation: nowhereEvaluated()}) // a second run
+	if strings.Contains(b.String(), "ELBO") {          // not yet known
 		t.Errorf("a new run shows %q", b.String())
 	}
 }
@@ -786,7 +786,7 @@ func TestELBOWithoutGenerator(t *testing.T) {
 	noisy := Objective[*Gaussian]{F: Expect(
 		LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
 			return -math.Pow(z[0]-float64(n), 2) - math.Abs(z[1])
-		}}, ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
+		}}, ScoreFunction(10)), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
 	ctm, err := NewCTM(kit.ToyCorpus(6, 1), 2, nil)
 	if err != nil {
 		t.Fatal(err)

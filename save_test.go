@@ -113,8 +113,8 @@ func TestLoadCrafted(t *testing.T) {
 		{mixtureFile, savedMixture{}, loadError[*MixturePosterior]},
 		{expFile, savedExp{}, loadError[*Exp]},
 		{gaussianFile, savedGaussian{}, loadError[*Gaussian]},
-		{glmStreamFile, savedGLMStream{}, loadError[*GLMStream]},
-		{ctmStreamFile, savedCTMStream{}, loadError[*CTMStream]},
+		{glmStreamFile, savedGLMStream{}, loadError[*Stream[Row, *GLMPosterior]]},
+		{ctmStreamFile, savedCTMStream{}, loadError[*Stream[Document, *CTMPosterior]]},
 	} {
 		bodies := craftedLists(reflect.TypeOf(f.body), size)
 		if len(bodies) < 5 {
@@ -285,7 +285,8 @@ func FuzzLoadCTMStream(f *testing.F) {
 	}
 	f.Add(bodyOf(f, ctmStreamFile, file.String()))
 	f.Fuzz(func(t *testing.T, body string) {
-		s, err := Load[*CTMStream](strings.NewReader(fileOf(t, ctmStreamFile, body)))
+		s, err := Load[*Stream[Document, *CTMPosterior]](
+			strings.NewReader(fileOf(t, ctmStreamFile, body)))
 		if err != nil {
 			if !isFileError(err, "CTMStream") {
 				t.Error(err)

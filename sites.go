@@ -772,12 +772,12 @@ func (s *siteStepper) started(ctx context.Context, env *Env) (Stepper, error) {
 // error if e does not apply to lik.
 func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact bool, err error) {
 	if e == nil {
-		e = Exact{}
+		e = Exact()
 	}
 	if err := validateOption(e); err != nil {
 		return nil, false, err
 	}
-	if _, ok := e.(Exact); !ok && latentsOf(lik) > 1 {
+	if _, ok := e.(exactEstimator); !ok && latentsOf(lik) > 1 {
 		return nil, false, fmt.Errorf("pgsvi: the estimator %T does not support %s; use Exact: %w",
 			e, typeName(lik), ErrNoEstimator)
 	}

@@ -12,9 +12,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Certificate is a Recorder that checks the run of an Objective against the convergence theory of
-// Khan et al. (2016). Set it as Solver.Recorder, directly or in a Tee, and read its fields at any
-// time. It needs steps of a given size (Solver.StepSize),
+// Certificate checks the run of an Objective against the convergence theory of Khan et al. (2016).
+// Set its method Record as Solver.Record, directly or in a Tee, and read its fields at any time. It
+// needs steps of a given size (Solver.StepSize),
 //
 //	λ_{k+1} = argmin_λ λᵀĝ_k + h(λ) + D(λ‖λ_k)/β_k,   δ_k = λ_{k+1} − λ_k,   G_k = −δ_k/β_k,
 //
@@ -141,7 +141,7 @@ func (c *Certificate) BatchSize(factor float64) int {
 	return int(math.Min(float64(c.sums.Of), math.Ceil(mean*math.Max(1, factor))))
 }
 
-// Record implements Recorder. The first step of a run resets c. If a run is resumed with a new
+// Record checks one step. The first step of a run resets c. If a run is resumed with a new
 // Certificate, λ_0 is the state before the first recorded step.
 func (c *Certificate) Record(it Iteration) {
 	if it.K == 1 || !c.begun && c.err == nil {

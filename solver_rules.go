@@ -265,31 +265,24 @@ func (a anyOf) Converged(it Iteration) Status {
 	return status
 }
 
-// RecorderFunc returns a Recorder that calls f for every iteration.
-func RecorderFunc(f func(it Iteration)) Recorder { return recorderFunc(f) }
-
-type recorderFunc func(it Iteration)
-
-func (f recorderFunc) Record(it Iteration) { f(it) }
-
-// Tee returns a Recorder that passes every iteration to each of the given recorders, in order.
-func Tee(recorders ...Recorder) Recorder {
-	rs := slices.Clone(recorders)
-	return recorderFunc(func(it Iteration) {
-		for _, r := range rs {
-			r.Record(it)
+// Tee returns a Solver.Record that passes every iteration to each of the given functions, in order.
+func Tee(record ...func(it Iteration)) func(it Iteration) {
+	all := slices.Clone(record)
+	return func(it Iteration) {
+		for _, f := range all {
+			f(it)
 		}
-	})
+	}
 }
 
-// Progress returns a Recorder that shows the progress of a run in one line of a terminal, and a
-// function that clears the line. The least time between two updates is every; zero means 0.1 s.
-func Progress(w io.Writer, every time.Duration) (r Recorder, done func()) {
+// Progress returns a Solver.Record that shows the progress of a run in one line of a terminal, and
+// a function that clears the line. The least time between two updates is every; zero means 0.1 s.
+func Progress(w io.Writer, every time.Duration) (record func(it Iteration), done func()) {
 	if every == 0 {
 		every = 100 * time.Millisecond
 	}
 	p := &progress{w: w, every: every}
-	return p, p.done
+	return p.record, p.done
 }
 
 type progress struct {
@@ -302,7 +295,7 @@ type progress struct {
 	gap   float64
 }
 
-func (p *progress) Record(it Iteration) {
+func (p *progress) record(it Iteration) {
 	if it.K == 1 {
 		p.next, p.elbo, p.gap = 0, math.NaN(), math.NaN()
 	}

@@ -70,8 +70,8 @@ func (f smoothFunc) Value(_ context.Context, env *Env, q Dist) (value, stderr fl
 }
 
 // Convex is h, the easy part of the negative ELBO, which the iteration keeps exact. Custom types
-// can implement it. A Convex with closed forms is also a Proxer. A custom type that embeds Zero or
-// L1 does not inherit their closed forms, and needs its own method Prox.
+// can implement it. A Convex with closed forms also has the method Prox; see type Prox. A custom
+// type that embeds Zero or L1 does not inherit their closed forms, and needs its own method Prox.
 type Convex interface {
 	// Check is called in the set-up of a run. The error gives the reason why h is not defined at q.
 	// It wraps ErrShape if q has another family or dimension, and ErrParam if a parameter of h is

@@ -20,10 +20,10 @@ import (
 func Expect(l LogLikelihood, e Estimator) Smooth {
 	f := &expectedTerms{ll: l, est: e}
 	if e == nil {
-		f.est = ScoreFunction{}
+		f.est = ScoreFunction(0)
 		if l != nil && l.Len() > 0 {
 			if _, ok := l.Batch(nil).(*siteBatch); ok {
-				f.est = Exact{}
+				f.est = Exact()
 			}
 		}
 	}
@@ -97,9 +97,8 @@ func (f *expectedTerms) costs(q Dist) (grad, value float64) {
 	_, sites := f.ll.Batch(nil).(*siteBatch)
 	grad, value = exactCost, exactCost
 	draws := 0
-	if s, ok := f.est.(drawing); ok {
-		draws = s.drawsOf(q, sites)
-		grad = float64(draws)
+	if n, ok := estimatorDraws(f.est, q, sites); ok {
+		draws, grad = n, float64(n)
 	}
 	if formOf(q) == nil || !sites {
 		value = float64(estimate.ValueDraws(q.Dim(), max(leastDraws, draws)))
@@ -107,11 +106,16 @@ func (f *expectedTerms) costs(q Dist) (grad, value float64) {
 	return grad, value
 }
 
-// drawing is an Estimator that reports its number of draws from q.
-type drawing interface {
-	// drawsOf returns the number for q. The flag sites is set for terms that depend on z through
-	// one number each.
-	drawsOf(q Dist, sites bool) int
+// estimatorDraws returns the number of draws from q that e takes, and false if e does not draw or is
+// a custom type. The flag sites is set for terms that depend on z through one number each.
+func estimatorDraws(e Estimator, q Dist, sites bool) (draws int, ok bool) {
+	switch e := e.(type) {
+	case scoreFunction:
+		return e.drawsOf(q), true
+	case pathwise:
+		return e.drawsOf(q, sites), true
+	}
+	return 0, false
 }
 
 // Value returns f over all terms and its standard error. It is exact for Sites under a Gaussian q,
@@ -133,8 +137,8 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 		}
 	}
 	samples := leastDraws
-	if s, ok := f.est.(drawing); ok {
-		samples = max(samples, s.drawsOf(q, false))
+	if n, ok := estimatorDraws(f.est, q, false); ok {
+		samples = max(samples, n)
 	}
 	value, stderr, err = integral(env, q, l).Value(ctx, samples, env.rng())
 	return -value, stderr, err
@@ -304,10 +308,8 @@ func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 	if _, err := e.Setup(q, l); err != nil {
 		return math.NaN(), 0, err
 	}
-	if d, ok := e.(drawing); ok {
-		_, sites := l.(*siteBatch)
-		draws = d.drawsOf(q, sites)
-	}
+	_, sites := l.(*siteBatch)
+	draws, _ = estimatorDraws(e, q, sites)
 	once := Env{}
 	if env != nil {
 		once = *env

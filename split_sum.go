@@ -84,7 +84,7 @@ func (s easySum) Grad(dst []float64, q Dist) []float64 {
 	return dst
 }
 
-// Prox implements Proxer. It solves the step for one part, or for all entropic parts together, with
+// Prox solves the step for one part, or for all entropic parts together, with
 // the other parts linearized at the start. If the gradient of the others is the same at the end,
 // the optimality condition of the step holds, so the solution is exact.
 func (s easySum) Prox(q Dist, p *Prox) (bool, error) {

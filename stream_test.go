@@ -86,11 +86,11 @@ func TestLoadStreamErrors(t *testing.T) {
 	} {
 		var err error
 		if c.file == &dense || c.file == &sparse {
-			_, err = Load[*GLMStream](
+			_, err = Load[*Stream[Row, *GLMPosterior]](
 				strings.NewReader(changed(t, testkit.Kind("GLMStream"), c.file.String(), c.old,
 					c.new)))
 		} else {
-			_, err = Load[*CTMStream](
+			_, err = Load[*Stream[Document, *CTMPosterior]](
 				strings.NewReader(changed(t, testkit.Kind("CTMStream"), c.file.String(), c.old,
 					c.new)))
 		}
@@ -231,7 +231,7 @@ func TestUpdateWhole(t *testing.T) {
 			if err := s.Save(&file); err != nil {
 				t.Fatal(err)
 			}
-			s, err := Load[*GLMStream](&file)
+			s, err := Load[*Stream[Row, *GLMPosterior]](&file)
 			if err == nil {
 				err = s.AddAll(ctx, w.rows(25, 40))
 			}

@@ -165,9 +165,9 @@ func docTopics(c *Corpus, terms, k int, count func() int, train func(dst []float
 	return t, nil
 }
 
-// similarTo implements Similar of a topic model whose inferred documents have type D.
-func similarTo[D interface{ means(dst []float64) []float64 }](p interface {
-	Infer(d Document) (D, error)
+// similarTo implements Similar of a topic model.
+func similarTo(p interface {
+	Infer(d Document) (*DocPosterior, error)
 	DocTopics(c *Corpus) (*mat.Dense, error)
 }, d Document, n int) (index []int, distance []float64, err error) {
 	q, err := p.Infer(d)
@@ -178,7 +178,7 @@ func similarTo[D interface{ means(dst []float64) []float64 }](p interface {
 	if err != nil {
 		return nil, nil, err
 	}
-	return similarDocs(docs, q.means(nil), n)
+	return similarDocs(docs, q.means(), n)
 }
 
 // similarDocs returns the rows of docs that are nearest to p by Hellinger distance, and their

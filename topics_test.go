@@ -60,12 +60,12 @@ func TestLDAAscent(t *testing.T) {
 	last := math.Inf(-1)
 	p, res := fitLDA(t, c, 2, nil,
 		&Solver{BatchSize: 60, MaxPasses: 500, EvalEvery: 1,
-			Recorder: RecorderFunc(func(it Iteration) {
+			Record: func(it Iteration) {
 				if it.ELBO < last-1e-12*math.Abs(last) {
 					t.Errorf("step %d: ELBO from %v to %v", it.K, last, it.ELBO)
 				}
 				last = it.ELBO
-			})})
+			}})
 	if res.Status != Converged || res.Scope != Unproved || !math.IsInf(res.GapBound, 1) ||
 		!(res.Gap < 1e-9) {
 		t.Errorf("%v after %v passes, gap %v, bound %v", res.Status, res.Passes, res.Gap,
@@ -382,7 +382,7 @@ func TestCTMHeldOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	// E[π] by quadrature over z_1 − z_2.
-	m, v := d.Mean(nil), d.Cov()
+	m, v := d.LogitMean(nil), d.LogitCov()
 	sd := math.Sqrt(v.At(0, 0) + v.At(1, 1) - 2*v.At(0, 1))
 	var mean [2]float64
 	rule := expect.Hermite(60)

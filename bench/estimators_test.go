@@ -17,7 +17,7 @@ import (
 // log-likelihood of the whole z with its gradient. Marginals are the derivatives with respect to
 // the mean and variance of each of the 100 numbers, as for a Gaussian process. Times are also in
 // units of one XᵀX of the 100 rows. Estimators that sample use 300 draws, which is enough for the
-// baseline Quadratic. sd is the largest standard deviation of an element of the gradient, in nats.
+// control variate. sd is the largest standard deviation of an element of the gradient, in nats.
 func BenchmarkEstimators(b *testing.B) {
 	const n, d, draws = 100, 10, 300
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -54,14 +54,12 @@ func BenchmarkEstimators(b *testing.B) {
 			pgsvi.SiteEstimator
 		}
 	}{
-		{"Exact", pgsvi.Exact{}},
-		{"GaussHermite", pgsvi.GaussHermite{}},
-		{"ScoreFunction-Quadratic", pgsvi.ScoreFunction{Samples: draws}},
-		{"ScoreFunction-LeaveOneOut",
-			pgsvi.ScoreFunction{Samples: draws, Baseline: pgsvi.LeaveOneOut}},
-		{"ScoreFunction-NoBaseline",
-			pgsvi.ScoreFunction{Samples: draws, Baseline: pgsvi.NoBaseline}},
-		{"Pathwise", pgsvi.Pathwise{Samples: draws}},
+		{"Exact", pgsvi.Exact()},
+		{"GaussHermite", pgsvi.GaussHermite(0)},
+		{"ScoreFunction-Quadratic", pgsvi.ScoreFunction(draws)},
+		{"ScoreFunction-LeaveOneOut", pgsvi.ScoreFunctionLeaveOneOut(draws)},
+		{"ScoreFunction-NoBaseline", pgsvi.ScoreFunctionPlain(draws)},
+		{"Pathwise", pgsvi.Pathwise(draws)},
 	} {
 		report := func(b *testing.B, f func() error) {
 			each, unit := inTurn(b, xtx, func() {

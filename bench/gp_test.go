@@ -42,7 +42,7 @@ func BenchmarkGPFit(b *testing.B) {
 			end, u := inTurn(b, func() time.Duration { return factorise(k) }, func() {
 				start := time.Now()
 				var r, f time.Duration
-				s := pgsvi.Solver{Recorder: pgsvi.RecorderFunc(func(it pgsvi.Iteration) {
+				s := pgsvi.Solver{Record: func(it pgsvi.Iteration) {
 					excess := best.ELBO - it.ELBO // NaN if not evaluated
 					if r == 0 && excess < 1e-3*n {
 						r, roughPasses = time.Since(start), it.Passes
@@ -50,7 +50,7 @@ func BenchmarkGPFit(b *testing.B) {
 					if f == 0 && excess < 1e-6 {
 						f, finePasses = time.Since(start), it.Passes
 					}
-				})}
+				}}
 				_, res, err := p.GP.Fit(ctx, &s)
 				if err != nil {
 					b.Fatal(err)

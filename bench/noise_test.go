@@ -11,12 +11,12 @@ import (
 
 // oneByOne uses new draws for each site of a mini-batch. ScoreFunction and the published scripts
 // share draws between the sites.
-type oneByOne struct{ pgsvi.ScoreFunction }
+type oneByOne struct{ pgsvi.SiteEstimator }
 
 func (o oneByOne) EstimateSites(e, d1, d2 []float64, lik pgsvi.Likelihood, y, m, v []float64,
 	rng *rand.Rand) error {
 	for i := range y {
-		if err := o.ScoreFunction.EstimateSites(e[i:i+1], d1[i:i+1], d2[i:i+1], lik, y[i:i+1],
+		if err := o.SiteEstimator.EstimateSites(e[i:i+1], d1[i:i+1], d2[i:i+1], lik, y[i:i+1],
 			m[i:i+1], v[i:i+1], rng); err != nil {
 			return err
 		}
@@ -44,9 +44,9 @@ func BenchmarkNoiseFloor(b *testing.B) {
 		{"mean-update-of-the-appendix", published, pgsvi.MeanCov, nil},
 		{"batches-with-replacement", published, pgsvi.MeanParams, pgsvi.WithReplacement()},
 		{"draws-not-shared", oneByOne{published}, pgsvi.MeanParams, nil},
-		{"baseline", pgsvi.ScoreFunction{Samples: p.Samples}, pgsvi.MeanParams, nil},
-		{"pathwise", pgsvi.Pathwise{Samples: p.Samples}, pgsvi.MeanParams, nil},
-		{"exact", pgsvi.Exact{}, pgsvi.MeanParams, nil},
+		{"baseline", pgsvi.ScoreFunction(p.Samples), pgsvi.MeanParams, nil},
+		{"pathwise", pgsvi.Pathwise(p.Samples), pgsvi.MeanParams, nil},
+		{"exact", pgsvi.Exact(), pgsvi.MeanParams, nil},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			gp, err := p.Model(pgsvi.GPOptions{Estimator: c.est, Coordinates: c.update})

@@ -139,7 +139,7 @@ func TestModelPredictor(t *testing.T) {
 			}
 		}
 		score, err := read.Score(tableOf(t, orders(rows, 3)))
-		if err != nil || score.Rows != rows || math.IsNaN(score.Values[0].Value) {
+		if err != nil || score.Rows != rows || math.IsNaN(score.Values[0]) {
 			t.Errorf("%s: %v, %v", c.formula, score, err)
 		}
 	}

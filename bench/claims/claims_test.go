@@ -64,7 +64,7 @@ func TestPredictions(t *testing.T) {
 func TestLaplace(t *testing.T) {
 	t.Parallel()
 	p := ionosphere(t).gp
-	m, err := p.Model(pgsvi.GPOptions{Estimator: atMean{}})
+	m, err := p.Model(pgsvi.GPOptions{Estimator: atMean{pgsvi.Exact()}})
 	if err != nil {
 		t.Fatal(err)
 	}

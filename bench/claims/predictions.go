@@ -32,7 +32,7 @@ var methods = []string{exact, laplace, pgsvi10, batches}
 
 // atMean replaces an expectation under η ~ N(m, v) by its value at m, and takes the
 // derivatives of log p(y|m). The fixed point of its steps is Laplace's approximation.
-type atMean struct{ pgsvi.Exact }
+type atMean struct{ pgsvi.SiteEstimator }
 
 // EstimateSites implements SiteEstimator.
 func (atMean) EstimateSites(e, d1, d2 []float64, lik pgsvi.Likelihood, y, m, _ []float64,
@@ -106,7 +106,7 @@ func solver(method string, n int, betaN float64, batch int, seed int) *pgsvi.Sol
 func estimator(method string, published pgsvi.SiteEstimator) pgsvi.SiteEstimator {
 	switch method {
 	case laplace:
-		return atMean{}
+		return atMean{pgsvi.Exact()}
 	case pgsvi10:
 		return published
 	}
@@ -131,7 +131,7 @@ func (s *dataSet) fit(ctx context.Context, method string, seed int) (*pgsvi.Resu
 	// The paper has no settings for a9a. These were chosen by hand.
 	const betaN, batch = 500, 500
 	m, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{
-		Estimator: estimator(method, pgsvi.ScoreFunction{Samples: 200})})
+		Estimator: estimator(method, pgsvi.ScoreFunction(200))})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -97,7 +97,7 @@ func (r *proof) prove(ctx context.Context, p *paper.Problem, gp *pgsvi.GP,
 	o.Init = o.Init.In(coords)
 	c := pgsvi.Certificate{Optimum: best.ELBO + best.GapBound}
 	s := pgsvi.Solver{StepSize: pgsvi.ConstantStep(r.beta), BatchSize: r.batch, MaxIter: proofSteps,
-		MaxPasses: proofSteps + 1, EvalEvery: -1, Recorder: &c, Src: rand.NewPCG(1, 0)}
+		MaxPasses: proofSteps + 1, EvalEvery: -1, Record: c.Record, Src: rand.NewPCG(1, 0)}
 	if r.batch > 0 {
 		s.Sampler = pgsvi.WithReplacement()
 	}

@@ -58,8 +58,8 @@ func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Met
 }
 
 // ScoreFunction returns the estimator of the published scripts.
-func (p *Problem) ScoreFunction() pgsvi.ScoreFunction {
-	return pgsvi.ScoreFunction{Samples: p.Samples, Baseline: pgsvi.NoBaseline}
+func (p *Problem) ScoreFunction() pgsvi.SiteEstimator {
+	return pgsvi.ScoreFunctionPlain(p.Samples)
 }
 
 // unscaled is f as the published scripts used it for the methods that they compare with PG-SVI. It

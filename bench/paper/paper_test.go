@@ -85,7 +85,7 @@ func TestPublishedPGSVI(t *testing.T) {
 	const seeds, passes = 5, 20
 	floor := make(map[string]float64)
 	for name, est := range map[string]pgsvi.SiteEstimator{
-		"score function": p.ScoreFunction(), "Pathwise": pgsvi.Pathwise{Samples: p.Samples},
+		"score function": p.ScoreFunction(), "Pathwise": pgsvi.Pathwise(p.Samples),
 		"exact": nil,
 	} {
 		if !testkit.IsLong() && name != "score function" {

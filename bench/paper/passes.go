@@ -41,8 +41,8 @@ func ELBO(st pgsvi.Stepper) (float64, error) {
 // PGSVI returns the Solver of PG-SVI as published, for n observations: the constant step size β =
 // betaN/n and reshuffled mini-batches of the given size, for 10 passes. The published settings for
 // sonar, ionosphere and USPS (Khan et al., 2016, the experiments) are betaN 0.2, 2 and 2.5, batches
-// of 5, 5 and 20, and GPOptions.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and
-// 2000 draws.
+// of 5, 5 and 20, and GPOptions.Estimator = ScoreFunctionPlain(n) for n = 2000, 500 and 2000
+// draws.
 func PGSVI(n int, betaN float64, batch int) *pgsvi.Solver {
 	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: batch,
 		MaxPasses: 10}

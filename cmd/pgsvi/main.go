@@ -278,7 +278,7 @@ func (c *command) progress(goal float64) (s *pgsvi.Solver, done func()) {
 	if !c.terminal {
 		return s, func() {}
 	}
-	s.Recorder, done = pgsvi.Progress(c.screen, 0)
+	s.Record, done = pgsvi.Progress(c.screen, 0)
 	return s, done
 }
 

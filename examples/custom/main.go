@@ -51,7 +51,7 @@ func main() {
 	}}
 	prior := pgsvi.NewIsotropic(3, 25)
 	model := pgsvi.Objective[*pgsvi.Gaussian]{
-		F:    pgsvi.Expect(loglik, pgsvi.ScoreFunction{Samples: 200}),
+		F:    pgsvi.Expect(loglik, pgsvi.ScoreFunction(200)),
 		H:    pgsvi.KLTo(prior),
 		Init: pgsvi.NewIsotropic(3, 0.1),
 	}

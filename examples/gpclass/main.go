@@ -52,7 +52,7 @@ func main() {
 
 	// The paper uses this scale and length scale. Learn them for your own data, as in example co2.
 	kernel := pgsvi.SquaredExp{Scale: math.Exp(2.5), Length: math.Exp(1)}
-	draws := pgsvi.ScoreFunction{Samples: 500} // for PG-SVI only
+	draws := pgsvi.ScoreFunction(500) // for PG-SVI only
 	opt := &pgsvi.GPOptions{Jitter: 1e-2, Estimator: draws}
 	gp, err := pgsvi.NewGP(x, y, kernel, pgsvi.BernoulliLogit{}, opt)
 	check(err)

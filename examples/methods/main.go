@@ -116,7 +116,7 @@ func main() {
 	kernel, opt := pgsvi.SquaredExp{Scale: 12.18, Length: math.E}, pgsvi.GPOptions{Jitter: 1e-2}
 	gp, err := pgsvi.NewGP(x, y, kernel, pgsvi.BernoulliLogit{}, &opt)
 	check(err)
-	opt.Estimator = pgsvi.ScoreFunction{Samples: 500}
+	opt.Estimator = pgsvi.ScoreFunction(500)
 	sampled, err := pgsvi.NewGP(x, y, kernel, pgsvi.BernoulliLogit{}, &opt)
 	check(err)
 	_, best, err := gp.Fit(ctx, &pgsvi.Solver{Goal: 1e-8})

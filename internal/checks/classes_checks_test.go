@@ -88,7 +88,8 @@ func TestClassesPSIS(t *testing.T) {
 func TestClassesGPPredictiveCheck(t *testing.T) {
 	x, y := irisPart(t)
 	ctx := context.Background()
-	last := Statistic{Name: "last", Of: func(y []float64) float64 { return y[len(y)-1] }}
+	last := map[string]func([]float64) float64{
+		"last": func(y []float64) float64 { return y[len(y)-1] }}
 	const draws = 4000
 	kernel := SquaredExp{Scale: 3, Length: 2}
 	judge := func(name string, c *PredictiveCheck, probs *mat.Dense) {
@@ -96,14 +97,15 @@ func TestClassesGPPredictiveCheck(t *testing.T) {
 		for k := range 3 {
 			col := mat.Col(nil, k, probs)
 			want := floats.Sum(col) / float64(len(y))
-			if r := c.Rows[k]; r.Name != fmt.Sprintf("share of class=%d", k) ||
-				!(math.Abs(r.Mean-want) < 0.003) || !(r.Lo < r.Observed && r.Observed < r.Hi) {
-				t.Errorf("%s: %+v, want a mean of %v", name, r, want)
+			if c.Names[k] != fmt.Sprintf("share of class=%d", k) ||
+				!(math.Abs(c.Mean[k]-want) < 0.003) ||
+				!(c.Lo[k] < c.Observed[k] && c.Observed[k] < c.Hi[k]) {
+				t.Errorf("%s, class %d: %v, want a mean of %v", name, k, c, want)
 			}
 		}
 		p := probs.RawRowView(len(y) - 1)
-		if r, want := c.Rows[3], p[1]+2*p[2]; len(c.Rows) != 4 || !(math.Abs(r.Mean-want) < 0.04) {
-			t.Errorf("%s: %+v, want a mean of %v", name, r, want)
+		if want := p[1] + 2*p[2]; len(c.Names) != 4 || !(math.Abs(c.Mean[3]-want) < 0.04) {
+			t.Errorf("%s: %v, want a mean of %v", name, c, want)
 		}
 	}
 	g, err := NewGP(x, y, kernel, Softmax{}, nil)
@@ -136,7 +138,7 @@ func TestClassesGPPredictiveCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := four.PredictiveCheck(ctx, nil, q, 10); !errors.Is(err, ErrParam) ||
+	if _, err := four.PredictiveCheck(ctx, nil, q, 10, nil); !errors.Is(err, ErrParam) ||
 		!strings.Contains(err.Error(), "3 classes, but the model has 4") {
 		t.Errorf("of other classes: %v", err)
 	}

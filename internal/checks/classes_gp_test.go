@@ -326,12 +326,12 @@ func TestSparseClassesLearnSome(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, cancel := context.WithCancel(ctx)
-	stop := RecorderFunc(func(it Iteration) {
+	stop := func(it Iteration) {
 		if it.K == 3 {
 			cancel()
 		}
-	})
-	model, post, l, err := many.Learn(done, &Solver{Recorder: stop}, nil)
+	}
+	model, post, l, err := many.Learn(done, &Solver{Record: stop}, nil)
 	if !errors.Is(err, context.Canceled) || post == nil || model.Len() != 600 || l.Fit != nil {
 		t.Fatalf("%v, %v", l, err)
 	}

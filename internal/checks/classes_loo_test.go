@@ -75,7 +75,7 @@ func TestClassesLOORefits(t *testing.T) {
 			}
 			// Calibrate each class with the probabilities of left-out rows.
 			bins, err := l.Cavity.CalibrationOf(1, y, 5)
-			if err != nil || len(bins.Bins) != 5 {
+			if err != nil || len(bins.Rows) != 5 {
 				t.Errorf("%v, %v", bins, err)
 			}
 		})

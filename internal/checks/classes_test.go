@@ -295,8 +295,8 @@ func TestClassesPredictiveCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := Statistic{Name: "class of the second row",
-		Of: func(y []float64) float64 { return y[1] }}
+	second := map[string]func([]float64) float64{
+		"class of the second row": func(y []float64) float64 { return y[1] }}
 	const draws = 4000
 	check, err := g.PredictiveCheck(ctx, nil, post, draws, second)
 	if err != nil {
@@ -304,28 +304,28 @@ func TestClassesPredictiveCheck(t *testing.T) {
 	}
 	probs, total := post.At(x).Offset(offset).Probs(), floats.Sum(weights)
 	for c, name := range []string{"share of class=a", "share of class=b", "share of class=c"} {
-		want, seen, r := 0.0, 0.0, check.Rows[c]
+		want, seen := 0.0, 0.0
 		for i, w := range weights {
 			want += w * probs.At(i, c) / total
 			seen += w * score.Indicator(y[i] == float64(c)) / total
 		}
-		if r.Name != name || !(math.Abs(r.Observed-seen) < 1e-12) ||
-			!(math.Abs(r.Mean-want) < 0.002) || !(r.Lo < r.Observed && r.Observed < r.Hi) ||
-			!(r.Hi-r.Lo < 0.1) {
-			t.Errorf("%+v, want %s, %v, a mean of %v", r, name, seen, want)
+		lo, observed, hi := check.Lo[c], check.Observed[c], check.Hi[c]
+		if check.Names[c] != name || !(math.Abs(observed-seen) < 1e-12) ||
+			!(math.Abs(check.Mean[c]-want) < 0.002) || !(lo < observed && observed < hi) ||
+			!(hi-lo < 0.1) {
+			t.Errorf("%v, want %s, %v, a mean of %v", check, name, seen, want)
 		}
 	}
-	row := check.Rows[3]
-	if want := probs.At(1, 1) + 2*probs.At(1, 2); len(check.Rows) != 4 || row.Observed != 0 ||
-		!(math.Abs(row.Mean-want) < 0.02) {
-		t.Errorf("%+v, want a mean of %v", row, want)
+	if want := probs.At(1, 1) + 2*probs.At(1, 2); len(check.Names) != 4 ||
+		check.Observed[3] != 0 || !(math.Abs(check.Mean[3]-want) < 0.02) {
+		t.Errorf("%v, want a mean of %v", check, want)
 	}
 	other := make([]float64, n) // all labels have the same class
 	h, err := NewGLM(x, other, lik, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if check, err = h.PredictiveCheck(ctx, nil, post, 200); err != nil || check.Rows[0].P != 0 {
+	if check, err = h.PredictiveCheck(ctx, nil, post, 200, nil); err != nil || check.P[0] != 0 {
 		t.Errorf("labels of one class: %v, %v", check, err)
 	}
 }
@@ -511,7 +511,7 @@ func TestClassesRefused(t *testing.T) {
 		{"diagonal", y, Softmax{}, GLMOptions{Covariance: DiagonalCovariance}, ErrParam},
 		{"low rank", y, Softmax{}, GLMOptions{Covariance: LowRankCovariance}, ErrParam},
 		{"appendix", y, Softmax{}, GLMOptions{Coordinates: MeanCov}, ErrParam},
-		{"an estimator", y, Softmax{}, GLMOptions{Estimator: GaussHermite{}}, ErrNoEstimator},
+		{"an estimator", y, Softmax{}, GLMOptions{Estimator: GaussHermite(0)}, ErrNoEstimator},
 		{"offsets of rows", y, Softmax{}, GLMOptions{Offset: make([]float64, len(y))}, ErrShape},
 		{"names", y, Softmax{}, GLMOptions{ClassNames: []string{"a"}}, ErrShape},
 	} {

@@ -196,15 +196,15 @@ func TestCalibration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Bins) != 8 || math.Abs(c.Expected-8/(2*float64(n))) > 1e-15 || c.Nats > 3*c.Expected {
+	if len(c.Rows) != 8 || math.Abs(c.Expected-8/(2*float64(n))) > 1e-15 || c.Nats > 3*c.Expected {
 		t.Errorf("calibrated: %v", c)
 	}
 	last, rows := 0.0, 0
-	for _, b := range c.Bins {
-		if b.Rows != n/8 || b.Predicted < last || !(b.Lo < b.Observed && b.Observed < b.Hi) {
-			t.Errorf("bin %+v", b)
+	for i, p := range c.Predicted {
+		if c.Rows[i] != n/8 || p < last || !(c.Lo[i] < c.Observed[i] && c.Observed[i] < c.Hi[i]) {
+			t.Errorf("bin %d of\n%v", i, c)
 		}
-		last, rows = b.Predicted, rows+b.Rows
+		last, rows = p, rows+c.Rows[i]
 	}
 	if rows != n {
 		t.Errorf("%d rows of %d", rows, n)
@@ -213,7 +213,7 @@ func TestCalibration(t *testing.T) {
 		m[i] *= 3 // far too confident
 	}
 	if c, err = NewPrediction(BernoulliLogit{}, m, v).Calibration(y, 0); err != nil ||
-		len(c.Bins) != 10 || c.Nats < 20*c.Expected || !strings.Contains(c.String(), "*") {
+		len(c.Rows) != 10 || c.Nats < 20*c.Expected || !strings.Contains(c.String(), "*") {
 		t.Errorf("too sure: %v %v", c, err)
 	}
 	// By hand, there are two bins with probabilities ½ and σ(2), and the rows of the first are
@@ -225,13 +225,13 @@ func TestCalibration(t *testing.T) {
 	high := 1 / (1 + math.Exp(-2))
 	kl := func(o, p float64) float64 { return o*math.Log(o/p) + (1-o)*math.Log((1-o)/(1-p)) }
 	want := (3*kl(1.0/3, 0.5) + 2*kl(0.5, high)) / 5
-	if len(c.Bins) != 2 || c.Bins[0].Rows != 3 || c.Bins[1].Rows != 2 ||
-		math.Abs(c.Nats-want) > 1e-12 || c.Bins[1].Observed != 0.5 {
+	if len(c.Rows) != 2 || c.Rows[0] != 3 || c.Rows[1] != 2 ||
+		math.Abs(c.Nats-want) > 1e-12 || c.Observed[1] != 0.5 {
 		t.Errorf("%v, want %v nats", c, want)
 	}
 	// If all labels of a bin are +1, the interval ends at 1.
 	if c, err = NewPrediction(BernoulliLogit{}, []float64{1}, []float64{1}).Calibration(
-		[]float64{1}, 0); err != nil || c.Bins[0].Hi != 1 || c.Bins[0].Lo <= 0 {
+		[]float64{1}, 0); err != nil || c.Hi[0] != 1 || c.Lo[0] <= 0 {
 		t.Errorf("%v %v", c, err)
 	}
 	for name, c := range map[string]struct {
@@ -282,13 +282,13 @@ func TestLOOCalibration(t *testing.T) {
 	}
 	prob := l.Cavity.Prob(nil, 1)
 	want := (3*prob[0] + prob[1] + 2*prob[2] + prob[3]) / 7
-	if b := c.Bins[0]; math.Abs(b.Predicted-want) > 1e-12 || math.Abs(b.Observed-2.0/7) > 1e-12 ||
-		b.Rows != 4 {
-		t.Errorf("%+v, want %v", b, want)
+	if math.Abs(c.Predicted[0]-want) > 1e-12 || math.Abs(c.Observed[0]-2.0/7) > 1e-12 ||
+		c.Rows[0] != 4 {
+		t.Errorf("%v, want %v", c, want)
 	}
 	l.Unresolved = []int{1, 3}
-	if c, err = l.Calibration(1); err != nil || c.Bins[0].Rows != 2 || c.Bins[0].Observed != 0 ||
-		c.Bins[0].Lo != 0 {
+	if c, err = l.Calibration(1); err != nil || c.Rows[0] != 2 || c.Observed[0] != 0 ||
+		c.Lo[0] != 0 {
 		t.Errorf("%v %v", c, err)
 	}
 }

@@ -315,13 +315,13 @@ func TestMixtureJoin(t *testing.T) {
 			for _, workers := range []int{1, 3} {
 				last := math.Inf(-1)
 				_, res, err := m.Fit(t.Context(), &Solver{Workers: workers,
-					Src: rand.NewPCG(seed, 1), Recorder: RecorderFunc(func(it Iteration) {
+					Src: rand.NewPCG(seed, 1), Record: func(it Iteration) {
 						if it.ELBO < last-1e-10*math.Abs(last) {
 							t.Errorf("apart %v: step %d: ELBO from %v to %v", apart, it.K, last,
 								it.ELBO)
 						}
 						last = it.ELBO
-					})})
+					}})
 				if err != nil || res.Status != Converged {
 					t.Fatalf("apart %v, seed %d: %v, %v", apart, seed, res.Status, err)
 				}
@@ -501,12 +501,12 @@ func TestMixtureSeeds(t *testing.T) {
 		last := math.Inf(-1)
 		post, res, err := m.Fit(context.Background(),
 			&Solver{Src: rand.NewPCG(seed, 0), MaxPasses: 3000,
-				Recorder: RecorderFunc(func(it Iteration) {
+				Record: func(it Iteration) {
 					if it.ELBO < last-1e-10*math.Abs(last) {
 						t.Errorf("seed %d: ELBO from %v to %v", seed, last, it.ELBO)
 					}
 					last = it.ELBO
-				})})
+				}})
 		if err != nil {
 			t.Errorf("seed %d: %d rows × %d, %d components, %+v: %v", seed, n, d, k, opt, err)
 			continue

@@ -28,8 +28,9 @@ func TestPredictiveCheck(t *testing.T) {
 		}
 		return y
 	}
+	type statistics = map[string]func([]float64) float64
 	check := func(y []float64, lik Likelihood, opt *GLMOptions,
-		stats ...Statistic) *PredictiveCheck {
+		stats statistics) *PredictiveCheck {
 		t.Helper()
 		g, err := NewGLM(x, y, lik, opt)
 		if err != nil {
@@ -39,35 +40,36 @@ func TestPredictiveCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats...)
+		c, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats...)
+		again, err := g.PredictiveCheck(t.Context(), nil, post, 400, stats)
 		if err != nil || len(stats) == 0 && !reflect.DeepEqual(c, again) {
 			t.Errorf("%T: the same seed gives %v, %v", lik, again, err)
 		}
 		return c
 	}
 	for _, lik := range []Likelihood{Poisson{}, GaussianNoise{}, BernoulliLogit{}, Exponential{}} {
-		for _, r := range check(data(lik), lik, nil).Rows {
-			if r.P < 0.005 || r.P > 0.995 || !(r.Lo <= r.Mean && r.Mean <= r.Hi) {
-				t.Errorf("%T: %+v", lik, r)
+		c := check(data(lik), lik, nil, nil)
+		for i, p := range c.P {
+			if p < 0.005 || p > 0.995 || !(c.Lo[i] <= c.Mean[i] && c.Mean[i] <= c.Hi[i]) {
+				t.Errorf("%T, statistic %d:\n%v", lik, i, c)
 			}
 		}
 	}
 	many := data(NegativeBinomial{Shape: 0.7})
 	c := check(many, Poisson{}, nil,
-		Statistic{Name: "range", Of: func(y []float64) float64 { return 7 }})
-	got := map[string]PredictiveStatistic{}
-	for _, r := range c.Rows {
-		got[r.Name] = r
+		statistics{"range": func(y []float64) float64 { return 7 }})
+	p, observed := map[string]float64{}, map[string]float64{}
+	for i, name := range c.Names {
+		p[name], observed[name] = c.P[i], c.Observed[i]
 	}
-	if got["sd"].P > 0.01 || got["share of 0"].P > 0.01 || got["max"].P > 0.01 ||
-		got["range"].P != 0.5 {
+	if len(p) < 4 || p["sd"] > 0.01 || p["share of 0"] > 0.01 || p["max"] > 0.01 ||
+		p["range"] != 0.5 {
 		t.Errorf("a Poisson of such counts: %v", c)
 	}
-	if got["sd"].Observed != math.Sqrt(stat.PopVariance(many, nil)) ||
+	if observed["sd"] != math.Sqrt(stat.PopVariance(many, nil)) ||
 		!strings.Contains(c.String(), "*") {
 		t.Errorf("%v", c)
 	}
@@ -83,14 +85,14 @@ func TestPredictiveCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err = g.PredictiveCheck(t.Context(), nil, post, 4000); err != nil {
+	if c, err = g.PredictiveCheck(t.Context(), nil, post, 4000, nil); err != nil {
 		t.Fatal(err)
 	}
 	sd := math.Sqrt(1.0/41 + 1.0/40)
 	mean := post.Mean(nil)[0] + 1
-	if r := c.Rows[0]; r.Observed != 1.25 || math.Abs(r.Mean-mean) > 0.02 ||
-		math.Abs((r.Hi-r.Lo)/(2*1.96*sd)-1) > 0.08 {
-		t.Errorf("%+v, want a mean of %v and a deviation of %v", r, mean, sd)
+	if c.Observed[0] != 1.25 || math.Abs(c.Mean[0]-mean) > 0.02 ||
+		math.Abs((c.Hi[0]-c.Lo[0])/(2*1.96*sd)-1) > 0.08 {
+		t.Errorf("%v, want a mean of %v and a deviation of %v", c, mean, sd)
 	}
 }
 
@@ -112,7 +114,7 @@ func TestPredictiveCheckGP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := gp.PredictiveCheck(t.Context(), nil, q, 2000)
+	a, err := gp.PredictiveCheck(t.Context(), nil, q, 2000, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,27 +126,27 @@ func TestPredictiveCheckGP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := sparse.PredictiveCheck(t.Context(), nil, s, 2000)
+	b, err := sparse.PredictiveCheck(t.Context(), nil, s, 2000, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range a.Rows {
-		if o := b.Rows[i]; r.Observed != o.Observed || math.Abs(r.P-o.P) > 0.06 ||
-			math.Abs(r.Mean-o.Mean) > 0.1*(r.Hi-r.Lo) || r.P < 0.005 || r.P > 0.995 {
-			t.Errorf("%+v of a GP, %+v of a sparse one", r, o)
+	for i, p := range a.P {
+		if a.Observed[i] != b.Observed[i] || math.Abs(p-b.P[i]) > 0.06 ||
+			math.Abs(a.Mean[i]-b.Mean[i]) > 0.1*(a.Hi[i]-a.Lo[i]) || p < 0.005 || p > 0.995 {
+			t.Errorf("%v of a GP, %v of a sparse one", a, b)
 		}
 	}
-	if _, err := gp.PredictiveCheck(t.Context(), nil, nil, 10); !errors.Is(err, ErrParam) {
+	if _, err := gp.PredictiveCheck(t.Context(), nil, nil, 10, nil); !errors.Is(err, ErrParam) {
 		t.Errorf("no posterior: %v", err)
 	}
-	if _, err := sparse.PredictiveCheck(t.Context(), nil, nil, 10); !errors.Is(err, ErrParam) {
+	if _, err := sparse.PredictiveCheck(t.Context(), nil, nil, 10, nil); !errors.Is(err, ErrParam) {
 		t.Errorf("no posterior: %v", err)
 	}
 	other, err := NewGP(mat.NewDense(1, 1, nil), y[:1], SquaredExp{}, lik, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.PredictiveCheck(t.Context(), nil, q, 10); !errors.Is(err, ErrParam) {
+	if _, err := other.PredictiveCheck(t.Context(), nil, q, 10, nil); !errors.Is(err, ErrParam) {
 		t.Errorf("a posterior of other inputs: %v", err)
 	}
 }
@@ -169,13 +171,14 @@ func TestPredictiveCheckErrors(t *testing.T) {
 	heavy, _ := fit(x, y, &GLMOptions{Weights: []float64{1, 1e12, 1}})
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	nan := Statistic{Name: "ratio", Of: func(y []float64) float64 { return math.NaN() }}
+	type statistics = map[string]func([]float64) float64
+	nan := statistics{"ratio": func(y []float64) float64 { return math.NaN() }}
 	for name, c := range map[string]struct {
 		ctx   context.Context
 		g     *GLM
 		q     *GLMPosterior
 		draws int
-		stats []Statistic
+		stats statistics
 		want  error
 	}{
 		"nil":         {t.Context(), g, nil, 10, nil, ErrParam},
@@ -183,11 +186,11 @@ func TestPredictiveCheckErrors(t *testing.T) {
 		"no rows":     {t.Context(), none, q, 10, nil, ErrEmpty},
 		"half a row":  {t.Context(), half, q, 10, nil, ErrParam},
 		"many rows":   {t.Context(), heavy, q, 10, nil, ErrParam},
-		"no function": {t.Context(), g, q, 10, []Statistic{{Name: "a"}}, ErrParam},
-		"NaN":         {t.Context(), g, q, 10, []Statistic{nan}, ErrNotFinite},
+		"no function": {t.Context(), g, q, 10, statistics{"a": nil}, ErrParam},
+		"NaN":         {t.Context(), g, q, 10, nan, ErrNotFinite},
 		"canceled":    {canceled, g, q, 10, nil, context.Canceled},
 	} {
-		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats...); !errors.Is(err,
+		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats); !errors.Is(err,
 			c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}

@@ -283,7 +283,7 @@ func TestPSISFamilies(t *testing.T) {
 		return data[n]*math.Log(z[0]) - z[0] - 0.1*z[0]*z[0]
 	}}
 	prior := must(NewGamma(2, 1))
-	o := Objective[*Exp]{F: Expect(ll, Exact{}), H: KLTo(prior), Init: prior}
+	o := Objective[*Exp]{F: Expect(ll, Exact()), H: KLTo(prior), Init: prior}
 	q, _, err := o.Fit(ctx, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -22,17 +22,20 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
+// namedScore is a score with its standard error.
+type namedScore struct{ Value, SE float64 }
+
 // scoreOf returns a score by name, or fails the test if it is missing.
-func scoreOf(t *testing.T, m *Scores, name string) Score {
+func scoreOf(t *testing.T, m *Scores, name string) namedScore {
 	t.Helper()
-	i := slices.IndexFunc(m.Values, func(s Score) bool { return s.Name == name })
+	i := slices.Index(m.Names, name)
 	if i < 0 {
 		t.Fatalf("no %q in %v", name, m)
 	}
-	if v, ok := m.Value(name); !ok || v != m.Values[i].Value {
+	if v, ok := m.Value(name); !ok || v != m.Values[i] {
 		t.Errorf("Value of %q is %v", name, v)
 	}
-	return m.Values[i]
+	return namedScore{m.Values[i], m.SE[i]}
 }
 
 // TestScoresLabels checks the scores of labels against their definitions, with ties.
@@ -667,9 +670,9 @@ func TestCalibrationOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows, seen, want := 0, 0.0, 0.0
-		for _, b := range cal.Bins {
-			rows += b.Rows
-			seen += float64(b.Rows) * b.Observed
+		for i, n := range cal.Rows {
+			rows += n
+			seen += float64(n) * cal.Observed[i]
 		}
 		for _, v := range y {
 			want += score.Indicator(v == float64(c))

@@ -13,12 +13,17 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Baseline has the values of pgsvi.Baseline.
+// A Baseline is what the score function subtracts from the values of the integrand. The estimate is
+// unbiased with every Baseline.
 type Baseline int
 
 const (
+	// Quadratic subtracts the fitted control variate of pgsvi.ScoreFunction. With too few draws for
+	// its coefficients, it is LeaveOneOut.
 	Quadratic Baseline = iota
+	// LeaveOneOut subtracts from each value the mean of the others.
 	LeaveOneOut
+	// None subtracts nothing.
 	None
 )
 

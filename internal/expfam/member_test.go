@@ -683,7 +683,7 @@ func TestNumericStepsUnderNoise(t *testing.T) {
 	ll := pgsvi.LogLik{N: len(waits), Dim: 1,
 		LogProb: func(n int, z []float64) float64 { return math.Log(z[0]) - z[0]*waits[n] }}
 	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll,
-		pgsvi.ScoreFunction{Samples: 200, Baseline: pgsvi.NoBaseline}), H: pgsvi.KLTo(prior),
+		pgsvi.ScoreFunctionPlain(200)), H: pgsvi.KLTo(prior),
 		Init: prior}
 	want := mustExp(t, testkit.GammaFamily{}, 5, -3.3)
 	for seed := range testkit.Longer[uint64](2, 1) {

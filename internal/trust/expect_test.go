@@ -629,12 +629,12 @@ func mixedRun(t *testing.T, seed uint64, m Model, batch, workers int) *Result {
 	t.Helper()
 	last := math.Inf(-1)
 	s := &Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, Workers: workers, MaxPasses: 12,
-		EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
+		EvalEvery: 1, Record: func(it Iteration) {
 			if math.IsNaN(it.ELBO) || it.ELBO < last-1e-9*(1+math.Abs(last)) {
 				t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last, it.ELBO)
 			}
 			last = it.ELBO
-		})}
+		}}
 	res, err := s.Run(context.Background(), m)
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)

@@ -183,11 +183,11 @@ func TestSparseLearnResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	now, stop := context.WithCancel(ctx)
-	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
+	s := &Solver{Record: func(it Iteration) {
 		if it.K == 4 {
 			stop()
 		}
-	})}
+	}}
 	if _, early, so, err := g.Learn(now, s, opt); !errors.Is(err, context.Canceled) ||
 		early == nil || so.Fit != nil {
 		t.Errorf("canceled after 4: %v, posterior %v, fit %v", err, early != nil, so.Fit)
@@ -199,11 +199,11 @@ func TestSparseLearnResume(t *testing.T) {
 	}
 	for _, at := range []int{2, all.Search.K - 1} {
 		sub, cancel := context.WithCancel(ctx)
-		s := &Solver{Workers: 3, Recorder: RecorderFunc(func(it Iteration) {
+		s := &Solver{Workers: 3, Record: func(it Iteration) {
 			if it.K == at {
 				cancel()
 			}
-		})}
+		}}
 		res, err := s.Run(sub, l)
 		if !errors.Is(err, context.Canceled) || res.K != at {
 			t.Fatalf("canceled after %d: %v", at, err)

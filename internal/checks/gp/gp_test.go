@@ -403,9 +403,9 @@ func TestGPIllPosed(t *testing.T) {
 		"jitter":     {options(GPOptions{Jitter: -1}), ErrParam},
 		"NaN jitter": {options(GPOptions{Jitter: nan}), ErrParam},
 		"update":     {options(GPOptions{Coordinates: 7}), ErrParam},
-		"samples":    {options(GPOptions{Estimator: ScoreFunction{Samples: 1}}), ErrParam},
-		"nodes":      {options(GPOptions{Estimator: GaussHermite{Nodes: -1}}), ErrParam},
-		"pathwise":   {options(GPOptions{Estimator: Pathwise{}}), ErrNoEstimator},
+		"samples":    {options(GPOptions{Estimator: ScoreFunction(1)}), ErrParam},
+		"nodes":      {options(GPOptions{Estimator: GaussHermite(-1)}), ErrParam},
+		"pathwise":   {options(GPOptions{Estimator: Pathwise(0)}), ErrNoEstimator},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: %v, want %v", name, c.err, c.want)
@@ -512,7 +512,7 @@ func TestGPNegativeSites(t *testing.T) {
 func TestGPNoiseAtTheEdge(t *testing.T) {
 	t.Parallel()
 	gp := gpCases[0].modelWith(t, gpCases[0].load(t), GPOptions{Coordinates: MeanCov,
-		Estimator: ScoreFunction{Samples: 500, Baseline: NoBaseline}})
+		Estimator: ScoreFunctionPlain(500)})
 	s := kit.PgSVI(gp.Len(), 2, 5)
 	passes := testkit.Longer(10, testkit.Shorter(3, 1))
 	s.EvalEvery, s.MaxPasses, s.Src = -1, float64(passes), rand.NewPCG(5, 0)
@@ -567,7 +567,7 @@ func TestGPWide(t *testing.T) {
 	}
 	noisy := testkit.Must(NewGP(mat.NewDense(1, 1, []float64{0}), []float64{1}, SquaredExp{},
 		wideLik{},
-		&GPOptions{Estimator: ScoreFunction{Samples: 2000}}))
+		&GPOptions{Estimator: ScoreFunction(2000)}))
 	st, err := noisy.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -606,7 +606,7 @@ func TestGPWide(t *testing.T) {
 // step must keep the sign and stay in the valid set.
 func TestGPStochasticNegativeSites(t *testing.T) {
 	gp := kit.ToyGPWith(t, 60, SquaredExp{Scale: 4, Length: 1}, BernoulliLogit{}, 8,
-		&GPOptions{Estimator: ScoreFunction{Samples: 30, Baseline: NoBaseline}})
+		&GPOptions{Estimator: ScoreFunctionPlain(30)})
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -643,9 +643,9 @@ func TestGPNoAllocation(t *testing.T) {
 			"block":            {nil, []int{1, 5, 17, 80, 81, 90}, math.Inf(1)},
 			"batch":            {nil, nil, math.Inf(1)},
 			"PG exact":         {nil, []int{1, 5, 17}, 0.01},
-			"PG score":         {ScoreFunction{Samples: 50}, []int{1, 5, 17}, 0.01},
-			"PG pathwise":      {Pathwise{}, []int{1, 5, 17}, 0.01},
-			"PG Gauss–Hermite": {GaussHermite{}, []int{1, 5, 17}, 0.01},
+			"PG score":         {ScoreFunction(50), []int{1, 5, 17}, 0.01},
+			"PG pathwise":      {Pathwise(0), []int{1, 5, 17}, 0.01},
+			"PG Gauss–Hermite": {GaussHermite(0), []int{1, 5, 17}, 0.01},
 		} {
 			gp := kit.ToyGPWith(t, 100, SquaredExp{Scale: 2, Length: 1}, lik, 9,
 				&GPOptions{Estimator: c.est})
@@ -683,7 +683,7 @@ func TestGPSameBits(t *testing.T) {
 		fmt.Fprintf(&out, "%x %x %x\n", res.ELBO, m, v)
 		gp = kit.ToyGPWith(t, testkit.Shorter(300, 200), SquaredExp{Scale: 3, Length: 1},
 			BernoulliLogit{}, 10,
-			&GPOptions{Estimator: ScoreFunction{Samples: 40}})
+			&GPOptions{Estimator: ScoreFunction(40)})
 		_, res = kit.MustFit(t, gp,
 			&Solver{Workers: procs, StepSize: ConstantStep(0.01), BatchSize: 20, MaxPasses: 1,
 				Src: rand.NewPCG(3, 4)})

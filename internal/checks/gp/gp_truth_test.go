@@ -242,7 +242,7 @@ func TestGPPaperSettings(t *testing.T) {
 	c := gpCases[0]
 	s := c.load(t)
 	gp := c.modelWith(t, s, GPOptions{
-		Estimator: ScoreFunction{Samples: 500, Baseline: NoBaseline}})
+		Estimator: ScoreFunctionPlain(500)})
 	solver := *kit.PgSVI(len(s.y), 2, 5)
 	solver.MaxPasses = 2
 	_, res, err := gp.Fit(context.Background(), &solver)
@@ -616,11 +616,11 @@ func TestGPCancel(t *testing.T) {
 	data, _ := kit.ToyRows(80, BernoulliLogit{}, 14)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
+	s := &Solver{Record: func(it Iteration) {
 		if it.K == 2 {
 			cancel()
 		}
-	})}
+	}}
 	post, res, err := gp.Fit(ctx, s)
 	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 2 || post == nil {
 		t.Fatalf("%v after %d iterations: %v", res.Status, res.K, err)

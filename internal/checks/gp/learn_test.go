@@ -825,16 +825,16 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 		t.Fatal(err)
 	}
 	evaluations, work := math.Inf(1), math.Inf(1)
-	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
+	s := &Solver{Record: func(it Iteration) {
 		if run := kit.RunOf(it.State); run.Best.F < f+0.01 && math.IsInf(evaluations, 1) {
 			evaluations, work = float64(run.Count), run.Model.Work()
 		}
-	})}
+	}}
 	res, err := s.Run(ctx, l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Recorder = nil
+	s.Record = nil
 	_, post, got, err := l.Learned(ctx, s, res)
 	if err != nil {
 		t.Fatal(err)
@@ -895,11 +895,11 @@ func TestLearnCanceled(t *testing.T) {
 	t.Parallel()
 	gp := learnCases()[0].model(t, 12)
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
+	s := &Solver{Record: func(it Iteration) {
 		if it.K == 5 {
 			cancel()
 		}
-	})}
+	}}
 	best, post, l, err := gp.Learn(ctx, s, nil)
 	if !errors.Is(err, context.Canceled) || best == nil || post == nil || l.Fit != nil ||
 		l.Search.Status != Canceled {

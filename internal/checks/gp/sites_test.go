@@ -227,11 +227,11 @@ func TestOuterSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		near := math.Inf(1)
-		res := kit.Solve(t, Solver{Goal: 1e-10, Recorder: RecorderFunc(func(it Iteration) {
+		res := kit.Solve(t, Solver{Goal: 1e-10, Record: func(it Iteration) {
 			if a := kit.AlgOf[*site.WeightAlgebra](it.State); it.ELBO > want.ELBO-0.01 {
 				near = min(near, gramsOf(a))
 			}
-		})}, g)
+		}}, g)
 		all := gramsOf(kit.AlgOf[*site.WeightAlgebra](res.Stepper))
 		t.Logf("%s: %v matrices to 0.01 nats, %v in all in %v passes; %v without inner steps in %v",
 			p.name, near, all, res.Passes, gramsOf(kit.AlgOf[*site.WeightAlgebra](plain)),

@@ -26,7 +26,7 @@ type watch struct {
 	last float64
 }
 
-func (w *watch) Record(it pgsvi.Iteration) {
+func (w *watch) record(it pgsvi.Iteration) {
 	if it.ELBO < w.last-1e-9*(1+math.Abs(w.last)) {
 		w.t.Errorf("iteration %d: the ELBO falls from %.12g to %.12g", it.K, w.last, it.ELBO)
 	}
@@ -43,7 +43,7 @@ func fitGraph(t *testing.T, g *pgsvi.Graph) (*pgsvi.Exp, *pgsvi.Result) {
 		t.Fatal(err)
 	}
 	q, res, err := o.Fit(context.Background(), &pgsvi.Solver{Goal: 1e-10,
-		Recorder: &watch{t, math.Inf(-1)}})
+		Record: (&watch{t, math.Inf(-1)}).record})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -225,7 +225,7 @@ func TestGraphRandom(t *testing.T) {
 			}
 		}
 		checkBatches(t, o, q, grad, value, fmt.Sprint("seed ", seed))
-		_, err = (&pgsvi.Solver{MaxIter: 8, Recorder: &watch{t, math.Inf(-1)}}).Run(ctx, o)
+		_, err = (&pgsvi.Solver{MaxIter: 8, Record: (&watch{t, math.Inf(-1)}).record}).Run(ctx, o)
 		if err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}

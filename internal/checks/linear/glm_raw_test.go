@@ -415,11 +415,11 @@ func TestGLMLook(t *testing.T) {
 	g := c.Glm(t, c.X)
 	_, want := kit.FitGLM(t, g, nil)
 	looked := 0
-	_, res := kit.FitGLM(t, g, &Solver{Recorder: RecorderFunc(func(it Iteration) {
+	_, res := kit.FitGLM(t, g, &Solver{Record: func(it Iteration) {
 		if p, err := g.Posterior(it.State); err == nil && p.Dim() == 4 {
 			looked++
 		}
-	})})
+	}})
 	if res.ELBO != want.ELBO || looked != res.K {
 		t.Errorf("ELBO %v, %v without a look; %d looks", res.ELBO, want.ELBO, looked)
 	}

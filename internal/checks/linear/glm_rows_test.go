@@ -564,7 +564,7 @@ func TestGLMRowsErrors(t *testing.T) {
 	_, psis := g.PSIS(ctx, nil, p, 10)
 	_, _, certify := g.CertifyScale(ctx, 0.1, 1, 1)
 	_, objective := g.Objective()
-	_, check := g.PredictiveCheck(ctx, nil, p, 10)
+	_, check := g.PredictiveCheck(ctx, nil, p, 10, nil)
 	for _, err := range []error{loo, psis, certify, objective, check} {
 		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "NewGLM ") {
 			t.Errorf("%v, want an error that says to use NewGLM", err)

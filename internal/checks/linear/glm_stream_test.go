@@ -20,7 +20,10 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *GLMStream {
+// rowStream is a stream of a GLM.
+type rowStream = Stream[Row, *GLMPosterior]
+
+func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *rowStream {
 	t.Helper()
 	s, err := NewGLMStream(cols, lik, opt)
 	if err != nil {
@@ -29,7 +32,7 @@ func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *GLMStre
 	return s
 }
 
-func streamPosterior(t testing.TB, s *GLMStream) *GLMPosterior {
+func streamPosterior(t testing.TB, s *rowStream) *GLMPosterior {
 	t.Helper()
 	p, err := s.Posterior()
 	if err != nil {

@@ -85,7 +85,7 @@ func TestGLMErrors(t *testing.T) {
 			t.Errorf("%+v: error %v, want %v with %q", c.opt, err, c.want, c.text)
 		}
 	}
-	g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Estimator: Pathwise{Samples: -1}})
+	g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Estimator: Pathwise(-1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestGLMNoiseAtTheEdge(t *testing.T) {
 		for seed := range uint64(9) {
 			g, err := NewGLM(data.x, data.y, BernoulliLogit{}, &GLMOptions{
 				PriorSD: 10, Covariance: cov,
-				Estimator: ScoreFunction{Samples: 100, Baseline: NoBaseline},
+				Estimator: ScoreFunctionPlain(100),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -284,7 +284,7 @@ func TestAdaptiveModels(t *testing.T) {
 // without evaluations during the run, and other bits for another seed.
 func TestAdaptiveSameBits(t *testing.T) {
 	gp := kit.ToyGPWith(t, 15, SquaredExp{Scale: 2}, BernoulliLogit{}, 3,
-		&GPOptions{Jitter: 0.01, Estimator: ScoreFunction{Samples: 50}})
+		&GPOptions{Jitter: 0.01, Estimator: ScoreFunction(50)})
 	o, err := gp.Objective()
 	if err != nil {
 		t.Fatal(err)
@@ -488,7 +488,7 @@ func TestSiteSmooth(t *testing.T) {
 		}
 		testkit.CheckNear(t, "Value", v, w, 1e-13)
 
-		noisy := smooth(BernoulliLogit{}, ScoreFunction{Samples: 10})
+		noisy := smooth(BernoulliLogit{}, ScoreFunction(10))
 		acc := variate.NewMoments(make([]float64, len(got)), nil)
 		for i := range 4000 {
 			if _, err := noisy.Grad(context.Background(), &Env{Rng: rng}, want, q,

@@ -204,7 +204,12 @@ type twiceKL struct{ closedKL }
 // closedKL is KL with its closed form.
 type closedKL interface {
 	Divergence
-	Proxer
+	proxer
+}
+
+// proxer has closed forms of proximal steps.
+type proxer interface {
+	Prox(q Dist, p *Prox) (known bool, err error)
 }
 
 func (twiceKL) Value(q, q0 Dist) float64 { return 2 * KL().Value(q, q0) }

@@ -60,7 +60,7 @@ func TestDeterministicEstimators(t *testing.T) {
 			for _, batch := range [][]int{nil, {3, 1}} {
 				l := s.Batch(batch).(siteBatch)
 				want, value := exactGrad(q, l), exactValue(q, l)
-				for _, e := range []Estimator{Exact{}, GaussHermite{Nodes: 100}} {
+				for _, e := range []Estimator{Exact(), GaussHermite(100)} {
 					what := fmt.Sprintf("%T, %s, %T, batch %v", e, f.name, lik, batch)
 					g, v2, variance := make([]float64, len(want)), make([]float64, len(want)),
 						make([]float64, len(want))
@@ -90,7 +90,7 @@ func TestGaussHermiteError(t *testing.T) {
 		var worst float64
 		one, e := []float64{1}, make([]float64, 1)
 		for m := -2.0; m <= 2; m += 0.25 {
-			if err := (GaussHermite{Nodes: nodes}).EstimateSites(e, make([]float64, 1),
+			if err := (GaussHermite(nodes)).EstimateSites(e, make([]float64, 1),
 				make([]float64, 1), BernoulliLogit{}, one, []float64{m}, []float64{sd * sd},
 				nil); err != nil {
 				t.Fatal(err)
@@ -126,12 +126,12 @@ func noisyEstimators(s Sites) map[string]struct {
 		l LogLikelihood
 	}
 	return map[string]pair{
-		"LeaveOneOut": {ScoreFunction{Samples: 20, Baseline: LeaveOneOut},
+		"LeaveOneOut": {ScoreFunctionLeaveOneOut(20),
 			kit.AsLogLik(s, false)},
-		"Quadratic":        {ScoreFunction{Samples: 100}, kit.AsLogLik(s, false)},
-		"NoBaseline":       {ScoreFunction{Samples: 20, Baseline: NoBaseline}, s},
-		"Pathwise, Sites":  {Pathwise{Samples: 20}, s},
-		"Pathwise, LogLik": {Pathwise{Samples: 20}, kit.AsLogLik(s, true)},
+		"Quadratic":        {ScoreFunction(100), kit.AsLogLik(s, false)},
+		"NoBaseline":       {ScoreFunctionPlain(20), s},
+		"Pathwise, Sites":  {Pathwise(20), s},
+		"Pathwise, LogLik": {Pathwise(20), kit.AsLogLik(s, true)},
 	}
 }
 
@@ -228,8 +228,7 @@ func TestSamplingEstimators(t *testing.T) {
 func TestVarianceOfOneDraw(t *testing.T) {
 	s := kit.LogisticData(56, 3, 1)
 	q := NewIsotropic(1, 1)
-	for _, e := range []Estimator{ScoreFunction{Samples: 1, Baseline: NoBaseline},
-		Pathwise{Samples: 1}} {
+	for _, e := range []Estimator{ScoreFunctionPlain(1), Pathwise(1)} {
 		g, v := make([]float64, 2), make([]float64, 2)
 		if _, err := e.Grad(context.Background(), &Env{Rng: testkit.Rand(1)}, g, v, q,
 			s.Batch(nil)); err != nil {
@@ -249,7 +248,7 @@ type anyFamily struct{ ExpFamily }
 func TestScoreFunctionAnyFamily(t *testing.T) {
 	q := randomGaussian(testkit.Rand(57), 2, MeanCov)
 	l := kit.LogisticData(58, 4, 2).Batch(nil)
-	for _, e := range []ScoreFunction{{Samples: 7}, {Samples: 7, Baseline: NoBaseline}} {
+	for _, e := range []Estimator{ScoreFunction(7), ScoreFunctionPlain(7)} {
 		a, b := make([]float64, 5), make([]float64, 5)
 		if _, err := e.Grad(context.Background(), &Env{Rng: testkit.Rand(59)}, a, nil, q,
 			l); err != nil {
@@ -280,7 +279,7 @@ func TestLeaveOneOut(t *testing.T) {
 		floats.AddScaled(want, (v[i]-others)/n, q.Score(nil, z[i]))
 	}
 	got := make([]float64, 4)
-	value, err := ScoreFunction{Samples: n}.Grad(context.Background(), &Env{Rng: testkit.Rand(66)},
+	value, err := ScoreFunction(n).Grad(context.Background(), &Env{Rng: testkit.Rand(66)},
 		got,
 		nil, q, l)
 	if err != nil {
@@ -295,8 +294,8 @@ func TestLeaveOneOut(t *testing.T) {
 func TestEstimateSites(t *testing.T) {
 	const m, v = 0.4, 1.7
 	q := testkit.Must(NewMeanField([]float64{m}, []float64{v})).In(MeanCov)
-	for _, est := range []Estimator{Exact{}, GaussHermite{Nodes: 9}, ScoreFunction{Samples: 11},
-		ScoreFunction{Samples: 11, Baseline: NoBaseline}, Pathwise{Samples: 3}} {
+	for _, est := range []Estimator{Exact(), GaussHermite(9), ScoreFunction(11),
+		ScoreFunctionPlain(11), Pathwise(3)} {
 		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{}} {
 			s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: lik}
 			g := make([]float64, 2)
@@ -478,8 +477,8 @@ func TestNonconjugate(t *testing.T) {
 				t.Errorf("%s: slope %.3g in element %d of η", p.name, slope, i)
 			}
 		}
-		for name, e := range map[string]Estimator{"exact": Exact{}, "nil": nil,
-			"paths": Pathwise{}} {
+		for name, e := range map[string]Estimator{"exact": Exact(), "nil": nil,
+			"paths": Pathwise(0)} {
 			most, near := 11.0, 1e-3
 			if name == "exact" {
 				near = 1e-8
@@ -533,13 +532,13 @@ func TestNoise(t *testing.T) {
 			if !testkit.IsLong() && coords == Natural {
 				continue
 			}
-			noise(p.name, q.In(coords), p.l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut},
+			noise(p.name, q.In(coords), p.l, ScoreFunctionLeaveOneOut(100),
 				p.score)
-			noise(p.name, q.In(coords), p.l, ScoreFunction{Samples: 100}, p.fitted)
-			noise(p.name, q.In(coords), p.l, Pathwise{Samples: 8}, p.implicit)
-			noise(p.name, q.In(coords), p.l, Pathwise{Samples: 100}, p.both)
+			noise(p.name, q.In(coords), p.l, ScoreFunction(100), p.fitted)
+			noise(p.name, q.In(coords), p.l, Pathwise(8), p.implicit)
+			noise(p.name, q.In(coords), p.l, Pathwise(100), p.both)
 		}
-		if v, n, err := Noise(ctx, nil, Exact{}, q, p.l.Batch(nil), 2); v != 0 || n != 0 ||
+		if v, n, err := Noise(ctx, nil, Exact(), q, p.l.Batch(nil), 2); v != 0 || n != 0 ||
 			err != nil {
 			t.Errorf("%s: quadrature has noise %v of %d draws, %v", p.name, v, n, err)
 		}
@@ -549,23 +548,23 @@ func TestNoise(t *testing.T) {
 		return 15*math.Log(z[0]) - 6*z[0]
 	}, Grad: func(dst []float64, _ int, z []float64) { dst[0] += 15/z[0] - 6 }}
 	q := testkit.Must(NewGamma(17, 7))
-	noise("a rate", q, rate, ScoreFunction{Samples: 100}, 0)
-	noise("a rate", q, rate, Pathwise{}, 0)
+	noise("a rate", q, rate, ScoreFunction(100), 0)
+	noise("a rate", q, rate, Pathwise(0), 0)
 	// This is a document with ten topics.
 	l, q := tenTopics()
 	if !testkit.IsLong() {
 		repeats = 40
 	}
-	noise("ten topics", q, l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut}, 80)
-	noise("ten topics", q, l, Pathwise{Samples: 8}, 7)
+	noise("ten topics", q, l, ScoreFunctionLeaveOneOut(100), 80)
+	noise("ten topics", q, l, Pathwise(8), 7)
 	if !testing.Short() {
-		noise("ten topics", q, l, ScoreFunction{Samples: 400}, 14)
-		noise("ten topics", q, l, Pathwise{Samples: 400}, 1.1)
+		noise("ten topics", q, l, ScoreFunction(400), 14)
+		noise("ten topics", q, l, Pathwise(400), 1.1)
 	}
-	if _, _, err := Noise(ctx, nil, Exact{}, q, l.Batch(nil), 0); !errors.Is(err, ErrNoEstimator) {
+	if _, _, err := Noise(ctx, nil, Exact(), q, l.Batch(nil), 0); !errors.Is(err, ErrNoEstimator) {
 		t.Errorf("quadrature over a Dirichlet: %v", err)
 	}
-	if _, _, err := Noise(ctx, nil, Exact{}, q, l.Batch(nil), 1); !errors.Is(err, ErrParam) {
+	if _, _, err := Noise(ctx, nil, Exact(), q, l.Batch(nil), 1); !errors.Is(err, ErrParam) {
 		t.Errorf("one repeat: %v", err)
 	}
 }
@@ -630,12 +629,11 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 		for _, coords := range []Coordinates{MeanParams, Natural} {
 			q := p.best(t).In(coords)
 			want := make([]float64, 2)
-			if _, err := (Exact{}).Grad(ctx, nil, want, nil, q, p.l.Batch(nil)); err != nil {
+			if _, err := (Exact()).Grad(ctx, nil, want, nil, q, p.l.Batch(nil)); err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range []Estimator{ScoreFunction{Samples: 60},
-				ScoreFunction{Samples: 60, Baseline: LeaveOneOut}, Pathwise{Samples: 8},
-				Pathwise{Samples: 60}} {
+			for _, e := range []Estimator{ScoreFunction(60), ScoreFunctionLeaveOneOut(60),
+				Pathwise(8), Pathwise(60)} {
 				check(fmt.Sprintf("%s, %v", p.name, coords), q, p.l, e, want, uint64(i))
 			}
 		}
@@ -648,13 +646,13 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 	env := &Env{Rng: rand.New(rand.NewPCG(1, 2))}
 	const many = 60
 	for range many {
-		if _, err := (Pathwise{Samples: 1000}).Grad(ctx, env, g, nil, q, l.Batch(nil)); err != nil {
+		if _, err := (Pathwise(1000)).Grad(ctx, env, g, nil, q, l.Batch(nil)); err != nil {
 			t.Fatal(err)
 		}
 		floats.AddScaled(want, 1./many, g)
 	}
-	check("ten topics", q, l, ScoreFunction{Samples: 100}, want, 1)
-	check("ten topics", q, l, Pathwise{Samples: 100}, want, 2)
+	check("ten topics", q, l, ScoreFunction(100), want, 1)
+	check("ten topics", q, l, Pathwise(100), want, 2)
 }
 
 // TestTenTopics fits a Dirichlet with ten parts, with gradients.
@@ -667,7 +665,7 @@ func TestTenTopics(t *testing.T) {
 		seeds = 1
 	}
 	for seed := range seeds {
-		o := Objective[*Exp]{F: Expect(l, Pathwise{}), H: KLTo(prior), Init: prior}
+		o := Objective[*Exp]{F: Expect(l, Pathwise(0)), H: KLTo(prior), Init: prior}
 		q, res, err := o.Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 2)})
 		if err != nil {
 			t.Fatal(err)

@@ -395,7 +395,7 @@ func TestNoProx(t *testing.T) {
 	if _, err := st.Step(context.Background(), &Env{Rng: testkit.Rand(1)}, nil, 1); err != nil {
 		t.Fatal(err)
 	}
-	testkit.CheckClose(t, "a Convex that is a Proxer", kit.Reached[chartless](st).Params(nil),
+	testkit.CheckClose(t, "a Convex with the method Prox", kit.Reached[chartless](st).Params(nil),
 		[]float64{0.5, 1}, 0)
 }
 
@@ -473,7 +473,7 @@ func TestRecognized(t *testing.T) {
 	}
 	// An adaptive divergence has another metric, so the closed form of Euclidean does not apply.
 	for name, a := range adaptives() {
-		if _, ok := a.d.(Proxer); ok {
+		if _, ok := a.d.(proxer); ok {
 			t.Errorf("%s has a closed form outside of a run", name)
 		}
 	}

@@ -43,7 +43,7 @@ func theorySites() Sites {
 // certified runs s on m with a Certificate, which must not report an error.
 func certified(t *testing.T, s Solver, c *Certificate, m Model) *Result {
 	t.Helper()
-	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never(),
+	s.Record, s.Converger, s.EvalEvery = Tee(c.Record, recordOrNone(s.Record)), Never(),
 		cmp.Or(s.EvalEvery, -1)
 	res := kit.Solve(t, s, m)
 	if err := c.Err(); err != nil {
@@ -52,9 +52,9 @@ func certified(t *testing.T, s Solver, c *Certificate, m Model) *Result {
 	return res
 }
 
-func recorderOrNone(r Recorder) Recorder {
+func recordOrNone(r func(Iteration)) func(Iteration) {
 	if r == nil {
-		return RecorderFunc(func(Iteration) {})
+		return func(Iteration) {}
 	}
 	return r
 }
@@ -156,7 +156,7 @@ func TestCertificateBounds(t *testing.T) {
 			cert := &Certificate{}
 			ok = true
 			var worst []string
-			look := RecorderFunc(func(it Iteration) {
+			look := func(it Iteration) {
 				if cert.Steps < it.K { // the step was not checked
 					return
 				}
@@ -167,9 +167,9 @@ func TestCertificateBounds(t *testing.T) {
 					worst = append(worst, fmt.Sprintf("step %d: %+v", it.K, c))
 				}
 				tight = math.Max(tight, cert.MeanGradMap2/cert.Bound)
-			})
+			}
 			certified(t,
-				Solver{Divergence: c.d, StepSize: ConstantStep(beta), MaxIter: 8, Recorder: look},
+				Solver{Divergence: c.d, StepSize: ConstantStep(beta), MaxIter: 8, Record: look},
 				cert, o)
 			if cert.TooLong > 0 || beta > cert.MaxStep || math.IsInf(cert.Bound, 1) {
 				ok = false
@@ -207,11 +207,11 @@ func TestCertificateTooLong(t *testing.T) {
 		holds bool
 	}{{1. / l, true}, {1.9 / l, true}, {2.1 / l, false}, {3. / l, false}} {
 		cert, broken := &Certificate{}, false
-		look := RecorderFunc(func(it Iteration) {
+		look := func(it Iteration) {
 			broken = broken || c.beta != 1.9/l && it.GradMap*it.GradMap > 2*l*c0/float64(it.K)
-		})
+		}
 		certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(c.beta), MaxIter: 20,
-			Recorder: look}, cert,
+			Record: look}, cert,
 			Objective[*Point]{F: parabola(3, 8), Init: NewPoint([]float64{1, 1})})
 		if c.holds {
 			if cert.Violations != 0 || cert.TooLong != 0 || !(cert.MinGradMap2 <= cert.Bound) ||
@@ -250,7 +250,7 @@ type farProx struct{ Divergence }
 func (farProx) Prox(q Dist, p *Prox) (bool, error) {
 	far := *p
 	far.D, far.Beta = KL(), p.Beta*4
-	return KL().(Proxer).Prox(q, &far)
+	return KL().(proxer).Prox(q, &far)
 }
 
 // TestCertificateWrong checks that a wrong gradient or a wrong proximal step is a violation even
@@ -333,16 +333,16 @@ func TestCertificateNoise(t *testing.T) {
 		for seed := range seeds {
 			cert := &Certificate{}
 			before := o.Init.In(c.in)
-			look := RecorderFunc(func(it Iteration) {
+			look := func(it Iteration) {
 				k := it.K - 1
 				gradMap2[k] += it.GradMap * it.GradMap / float64(seeds)
 				sigma2[k] += cert.Sigma2 / float64(seeds)
 				truth[k] += termNoise(t, o.F, before, 20) / float64(seeds)
 				before = kit.Reached[*Gaussian](it.State)
-			})
+			}
 			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), BatchSize: m,
 				Sampler: WithReplacement(), MaxIter: steps,
-				Src: rand.NewPCG(uint64(seed), 1), Recorder: look}, cert, inCoords(o, c.in))
+				Src: rand.NewPCG(uint64(seed), 1), Record: look}, cert, inCoords(o, c.in))
 			if cert.Violations > 0 || cert.Steps != steps {
 				t.Errorf("%T: %+v", c.d, cert)
 			}
@@ -430,10 +430,10 @@ func TestCertificateUnbiased(t *testing.T) {
 	}{
 		{"batches", o.F, 5, false},
 		{"without N/M", unscaled{o.F}, 5, true},
-		{"draws", Expect(kit.AsLogLik(sites, false), ScoreFunction{Samples: 100}), 0, false},
-		{"paths, batches", Expect(kit.AsLogLik(sites, true), Pathwise{Samples: 4}), 10, false},
+		{"draws", Expect(kit.AsLogLik(sites, false), ScoreFunction(100)), 0, false},
+		{"paths, batches", Expect(kit.AsLogLik(sites, true), Pathwise(4)), 10, false},
 		{"half the gradient along paths",
-			scaledGrad{Expect(kit.AsLogLik(sites, true), Pathwise{Samples: 60}), 0.5}, 0, true},
+			scaledGrad{Expect(kit.AsLogLik(sites, true), Pathwise(60)), 0.5}, 0, true},
 	} {
 		if sampled := c.name == "draws" || c.name == "paths, batches"; testing.Short() && sampled {
 			continue
@@ -498,7 +498,7 @@ func TestCertificateDraws(t *testing.T) {
 	}
 	t.Parallel()
 	o := theoryProblem()
-	o.F = Expect(kit.AsLogLik(theorySites(), false), ScoreFunction{Samples: 30})
+	o.F = Expect(kit.AsLogLik(theorySites(), false), ScoreFunction(30))
 	c := &Certificate{}
 	certified(t, Solver{StepSize: ConstantStep(1e-4), MaxIter: 60}, c, o)
 	const many = 2000
@@ -525,7 +525,7 @@ func TestCertificateRecords(t *testing.T) {
 	s := Solver{StepSize: ConstantStep(0.3), BatchSize: 5, MaxIter: 12, Converger: Never()}
 	alone := kit.Solve(t, s, o)
 	c := &Certificate{Every: 3}
-	s.Recorder = c
+	s.Record = c.Record
 	for range 2 {
 		if watched := kit.Solve(t, s, o); watched.ELBO != alone.ELBO {
 			t.Errorf("watched: ELBO %v, alone %v", watched.ELBO, alone.ELBO)
@@ -538,12 +538,12 @@ func TestCertificateRecords(t *testing.T) {
 	half.MaxIter = 6
 	late := &Certificate{}
 	first := kit.Solve(t, half, o)
-	s.Recorder = late
+	s.Record = late.Record
 	if _, err := s.Resume(context.Background(), first); err != nil || late.Steps != 6 ||
 		!(late.Alpha > 0) || !(late.MinGradMap2 > 0) || math.IsNaN(late.Bound) {
 		t.Errorf("of a run that is resumed: %+v (%v)", late, err)
 	}
-	s.Recorder, s.StepSize = c, nil
+	s.Record, s.StepSize = c.Record, nil
 	if kit.Solve(t, s, o); c.Steps != 0 || !math.IsNaN(c.Bound) || c.Err() != nil {
 		t.Errorf("steps of the Stepper's own: %+v", c)
 	}
@@ -611,7 +611,7 @@ func TestCertificateInnocent(t *testing.T) {
 				run := Solver{Divergence: div,
 					StepSize:  ConstantStep(math.Exp(2*rng.NormFloat64() - 1.5)),
 					BatchSize: 3 * rng.IntN(2),
-					MaxIter:   6, Recorder: c, Converger: Never(), EvalEvery: -1}
+					MaxIter:   6, Record: c.Record, Converger: Never(), EvalEvery: -1}
 				_, err := run.Run(context.Background(), o) // may end in an overflow
 				if c.Violations > c.TooLong || c.Err() != nil {
 					t.Errorf("seed %d, %T in %v: %d violations, %d steps too long, of %d (%v, %v)",
@@ -623,8 +623,8 @@ func TestCertificateInnocent(t *testing.T) {
 	far := Objective[*Gaussian]{F: Expect(Sites{X: [][]float64{{1}}, Y: []float64{3},
 		Lik: Poisson{}}, nil), H: KLTo(NewIsotropic(1, 100)), Init: NewIsotropic(1, 4).In(Cholesky)}
 	c := &Certificate{}
-	run := Solver{Divergence: Euclidean(), StepSize: ConstantStep(1e4), MaxIter: 3, Recorder: c,
-		EvalEvery: -1}
+	run := Solver{Divergence: Euclidean(), StepSize: ConstantStep(1e4), MaxIter: 3,
+		Record: c.Record, EvalEvery: -1}
 	if _, err := run.Run(context.Background(), far.Linearized()); c.Err() != nil ||
 		c.Violations == 0 || c.Violations > c.TooLong || !math.IsInf(c.L, 1) {
 		t.Errorf("a step without a bound: %+v (%v)", c, err)
@@ -641,13 +641,13 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 	seen := map[int]bool{}
 	for seed := range uint64(40) {
 		path := []Dist{o.Init.Clone()}
-		keep := RecorderFunc(func(it Iteration) {
+		keep := func(it Iteration) {
 			path = append(path,
 				kit.Reached[*Gaussian](it.State))
-		})
+		}
 		cert := &Certificate{Src: rand.NewPCG(seed, 1)}
 		certified(t, Solver{Divergence: KL(), StepSize: ConstantStep(0.02), MaxIter: 8,
-			Recorder: keep}, cert, o)
+			Record: keep}, cert, o)
 		r := cert.RandomIterate()
 		k := slices.IndexFunc(path,
 			func(q Dist) bool { return slices.Equal(q.Params(nil), r.Params(nil)) })

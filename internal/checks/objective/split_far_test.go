@@ -55,12 +55,12 @@ func drawnSites(rng *rand.Rand, n, d int, scale, sd float64, lik Likelihood) Sit
 func estimatorsOf(s Sites) map[string]Smooth {
 	return map[string]Smooth{
 		"Sites, exact":           Expect(s, nil),
-		"Sites, score function":  Expect(s, ScoreFunction{}),
-		"Sites, pathwise":        Expect(s, Pathwise{}),
+		"Sites, score function":  Expect(s, ScoreFunction(0)),
+		"Sites, pathwise":        Expect(s, Pathwise(0)),
 		"LogLik, score function": Expect(kit.AsLogLik(s, false), nil),
 		"LogLik, leave one out": Expect(kit.AsLogLik(s, false),
-			ScoreFunction{Baseline: LeaveOneOut}),
-		"LogLik, pathwise": Expect(kit.AsLogLik(s, true), Pathwise{}),
+			ScoreFunctionLeaveOneOut(0)),
+		"LogLik, pathwise": Expect(kit.AsLogLik(s, true), Pathwise(0)),
 	}
 }
 
@@ -424,23 +424,23 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 				m    Model
 				want []string
 			}{
-				"LogLik, score function": {objective(logLik(lik), ScoreFunction{}),
+				"LogLik, score function": {objective(logLik(lik), ScoreFunction(0)),
 					[]string{"term 17", "log-likelihood " + bad, "at z = [", "… 2 more]"}},
-				"LogLik, pathwise": {objective(logLik(slope), Pathwise{}),
+				"LogLik, pathwise": {objective(logLik(slope), Pathwise(0)),
 					[]string{"term 17", strings.TrimLeft(bad, "+-"), "gradient", "at z = [",
 						"… 2 more]"}},
 				"Sites, exact": {objective(sites, nil),
 					[]string{"term 17, with label 1", "log-likelihood " + bad, "η = "}},
-				"Sites, score function": {objective(sites, ScoreFunction{}),
+				"Sites, score function": {objective(sites, ScoreFunction(0)),
 					[]string{"term 17, with label 1", "log-likelihood " + bad, "η = "}},
-				"Sites, pathwise": {objective(steep, Pathwise{}),
+				"Sites, pathwise": {objective(steep, Pathwise(0)),
 					[]string{"term 17, with label 1", "derivatives " + bad, "η = ", "(z = ["}},
 				"GP": {testkit.Must(NewGP(x, s.Y, SquaredExp{}, lik, nil)),
 					[]string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
 				"GLM": {testkit.Must(NewGLM(x, s.Y, lik, nil)),
 					[]string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
 				"GLM, score function": {testkit.Must(
-					NewGLM(x, s.Y, lik, &GLMOptions{Estimator: ScoreFunction{}})),
+					NewGLM(x, s.Y, lik, &GLMOptions{Estimator: ScoreFunction(0)})),
 					[]string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
 			} {
 				what := name + ", " + bad + " " + where
@@ -476,7 +476,7 @@ func stepOf(t *testing.T, o Model, d Divergence, beta float64) (q Dist, step Ite
 	t.Helper()
 	s := Solver{Divergence: d, StepSize: ConstantStep(beta), MaxIter: 1, EvalEvery: -1,
 		Converger: Never(), Src: rand.NewPCG(1, 1)}
-	s.Recorder = RecorderFunc(func(it Iteration) { step = it })
+	s.Record = func(it Iteration) { step = it }
 	return qOf[Dist](kit.Solve(t, s, o)), step
 }
 
@@ -568,7 +568,7 @@ func TestInnerFamilies(t *testing.T) {
 		lg, _ := math.Lgamma(z[0])
 		return 12.2*(z[0]-1) - 20*lg
 	}}
-	o := Objective[*Exp]{F: Expect(l, Exact{}), H: KLTo(shape), Init: shape, Inner: 300}
+	o := Objective[*Exp]{F: Expect(l, Exact()), H: KLTo(shape), Init: shape, Inner: 300}
 	want := shape.Clone()
 	if err := (&Prox{Grad: make([]float64, 2), H: negELBO{o.F, o.H}, D: KL(), From: shape,
 		Beta: 0.5}).Numeric(want); err != nil {
@@ -659,16 +659,16 @@ func TestInnerBatches(t *testing.T) {
 	p := corpus()[0]
 	var batches [][]int
 	var draws []uint64
-	f := watchedSmooth{Expect(p.s, Pathwise{Samples: 3}), &batches, &draws}
+	f := watchedSmooth{Expect(p.s, Pathwise(3)), &batches, &draws}
 	o := Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init, Inner: 3}
 	s := Solver{StepSize: ConstantStep(0.2), BatchSize: 8, MaxIter: 6, MaxPasses: 1e6,
 		EvalEvery: -1, Converger: Never()}
 	var ends []int
 	visited := 0.0
-	s.Recorder = RecorderFunc(func(it Iteration) {
+	s.Record = func(it Iteration) {
 		ends = append(ends, len(batches))
 		visited = it.Passes
-	})
+	}
 	res := kit.Solve(t, s, o)
 	if want := float64(8*len(batches)) / 40; math.Abs(visited-want) > 1e-12 || len(batches) < 6*3 {
 		t.Errorf("%v passes for %d gradients of 8 of 40 terms", visited, len(batches))
@@ -705,7 +705,7 @@ func TestInnerBatches(t *testing.T) {
 			want.ELBO, want.Passes)
 	}
 	// The bits must be the same for any number of workers.
-	o.F, s.Recorder = Expect(p.s, Pathwise{Samples: 3}), nil
+	o.F, s.Record = Expect(p.s, Pathwise(3)), nil
 	alone := kit.Solve(t, s, o)
 	s.Workers = 3
 	if got := kit.Solve(t, s, o); got.ELBO != alone.ELBO {
@@ -722,7 +722,7 @@ func TestProximalPointPasses(t *testing.T) {
 	o.F = watchedSmooth{o.F, &batches, &draws}
 	grads := 0 // without the gradients of the final Gap, which is an evaluation
 	res := kit.Solve(t, Solver{StepSize: ConstantStep(3), MaxIter: 4, MaxPasses: 1e6,
-		Recorder: RecorderFunc(func(Iteration) { grads = len(batches) })}, o.ProximalPoint())
+		Record: func(Iteration) { grads = len(batches) }}, o.ProximalPoint())
 	if res.Passes != float64(grads) || res.K != 4 || res.ClosedForm || grads == len(batches) {
 		t.Errorf("%v passes for %d gradients in %d steps", res.Passes, grads, res.K)
 	}
@@ -750,7 +750,7 @@ func TestInnerErrors(t *testing.T) {
 	robust.F = Expect(Sites{X: [][]float64{{1, 0}}, Y: []float64{1},
 		Lik: StudentT{DF: 3, Scale: 1}}, nil)
 	noisy := inCoords(o, Cholesky)
-	noisy.F = Expect(theorySites(), Pathwise{})
+	noisy.F = Expect(theorySites(), Pathwise(0))
 	dense := testkit.Must(kit.ToyGP(t, 8, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{},
 		3).Objective())
 	for name, c := range map[string]struct {
@@ -789,7 +789,7 @@ func TestInnerErrors(t *testing.T) {
 		}
 	}
 	cert := &Certificate{}
-	kit.Solve(t, Solver{StepSize: ConstantStep(0.5), MaxIter: 2, Recorder: cert}, inner(2))
+	kit.Solve(t, Solver{StepSize: ConstantStep(0.5), MaxIter: 2, Record: cert.Record}, inner(2))
 	if !errors.Is(cert.Err(), ErrParam) {
 		t.Errorf("a certificate of inner steps: %v", cert.Err())
 	}

@@ -89,7 +89,7 @@ func logEvidence(p toyProblem, q *Gaussian) float64 {
 // plus h. It is zero only at the optimum.
 func predictedGain(t *testing.T, p toyProblem, q *Gaussian) float64 {
 	t.Helper()
-	f := Expect(p.s, Exact{})
+	f := Expect(p.s, Exact())
 	g := make([]float64, q.NumParams())
 	if _, err := f.Grad(context.Background(), nil, g, q, nil); err != nil {
 		t.Fatal(err)
@@ -218,13 +218,13 @@ func TestNoisyGradients(t *testing.T) {
 			f    Smooth
 			m    int
 		}{
-			{"score function, all", Expect(kit.AsLogLik(p.s, false), ScoreFunction{Samples: 200}),
+			{"score function, all", Expect(kit.AsLogLik(p.s, false), ScoreFunction(200)),
 				0},
 			{"score function, batches",
-				Expect(kit.AsLogLik(p.s, false), ScoreFunction{Samples: 200}),
+				Expect(kit.AsLogLik(p.s, false), ScoreFunction(200)),
 				batch},
-			{"pathwise, batches", Expect(p.s, Pathwise{}), batch},
-			{"exact, batches", Expect(p.s, Exact{}), batch},
+			{"pathwise, batches", Expect(p.s, Pathwise(0)), batch},
+			{"exact, batches", Expect(p.s, Exact()), batch},
 		} {
 			name := p.name + ", " + c.name
 			res := kit.Solve(t, Solver{BatchSize: c.m},
@@ -256,7 +256,7 @@ func TestNoiseAboveOneNat(t *testing.T) {
 	best := kit.Solve(t, Solver{},
 		Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: init}).ELBO
 	for name, f := range map[string]Smooth{"exact": Expect(p.s, nil),
-		"pathwise": Expect(p.s, Pathwise{})} {
+		"pathwise": Expect(p.s, Pathwise(0))} {
 		res := kit.Solve(t, Solver{BatchSize: 15, MaxPasses: 40},
 			Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: init})
 		gap := best - exactELBO(p, qOf[*Gaussian](res))
@@ -433,11 +433,11 @@ func TestMirrorDescent(t *testing.T) {
 			tol = 1e-6 // values alone are flat at the optimum
 		}
 		testkit.CheckClose(t, "interior", qOf[Dist](res).Params(nil), want, tol)
-		s.Recorder = RecorderFunc(func(it Iteration) {
+		s.Record = func(it Iteration) {
 			if z := kit.Reached[*Point](it.State).Params(nil); !(z[0] > 0 && z[1] >= 0) {
 				t.Fatalf("iteration %d left the orthant: %v", it.K, z)
 			}
-		})
+		}
 		res = kit.Solve(t, s, Objective[*Point]{F: edge, Init: NewPoint([]float64{1, 1})})
 		testkit.CheckClose(t, "edge", qOf[Dist](res).Params(nil), []float64{1.2 / 1.04, 0}, 1e-6)
 	}
@@ -482,7 +482,7 @@ func TestGradMapOfShortenedStep(t *testing.T) {
 func TestFixedStepAfterAveraging(t *testing.T) {
 	p := corpus()[0]
 	s := Solver{BatchSize: 8, MaxPasses: 3}
-	o := Objective[*Gaussian]{F: Expect(p.s, Pathwise{}), H: KLTo(p.prior), Init: p.init}
+	o := Objective[*Gaussian]{F: Expect(p.s, Pathwise(0)), H: KLTo(p.prior), Init: p.init}
 	res := kit.Solve(t, s, o)
 	g := make([]float64, 5)
 	q := qOf[Dist](res)
@@ -585,8 +585,8 @@ func lineFitAsSmooth(s Sites) Smooth {
 // bits for another seed, and that a nil source is a fixed seed.
 func TestWorkersAndSeeds(t *testing.T) {
 	s := kit.LogisticData(78, 50, 3)
-	for name, e := range map[string]Estimator{"score function": ScoreFunction{Samples: 40},
-		"pathwise": Pathwise{Samples: 10}} {
+	for name, e := range map[string]Estimator{"score function": ScoreFunction(40),
+		"pathwise": Pathwise(10)} {
 		run := func(workers int, src rand.Source) *Result {
 			return kit.Solve(t, Solver{BatchSize: 7, MaxPasses: 4, Workers: workers, Src: src},
 				Objective[*Gaussian]{F: Expect(kit.AsLogLik(s, true), e),
@@ -622,7 +622,7 @@ func TestWorkersAndSeeds(t *testing.T) {
 // TestSharedModel runs a Model concurrently, with shared f and prior.
 func TestSharedModel(t *testing.T) {
 	s := kit.LogisticData(79, 20, 2)
-	o := Objective[*Gaussian]{F: Expect(kit.AsLogLik(s, false), ScoreFunction{Samples: 10}),
+	o := Objective[*Gaussian]{F: Expect(kit.AsLogLik(s, false), ScoreFunction(10)),
 		H: KLTo(NewIsotropic(2, 4).In(MeanCov)), Init: NewIsotropic(2, 1)}
 	run := func(workers int) []float64 {
 		res, err := (&Solver{BatchSize: 5, MaxPasses: 5, Workers: workers}).Run(
@@ -659,7 +659,7 @@ func TestResume(t *testing.T) {
 		s.Converger = Never()
 		var est Estimator
 		if strings.HasPrefix(name, "noisy") {
-			est = ScoreFunction{Samples: 20}
+			est = ScoreFunction(20)
 		}
 		o := Objective[*Gaussian]{F: Expect(p.s, est), H: KLTo(p.prior), Init: p.init}
 		s.MaxPasses = 6
@@ -686,7 +686,7 @@ func TestResume(t *testing.T) {
 func TestInfiniteELBO(t *testing.T) {
 	s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: halfLine{}}
 	q := NewIsotropic(1, 1)
-	for _, e := range []Estimator{nil, ScoreFunction{}} {
+	for _, e := range []Estimator{nil, ScoreFunction(0)} {
 		res, err := new(Solver).Run(context.Background(),
 			Objective[*Gaussian]{F: Expect(s, e), H: KLTo(q), Init: q})
 		if !errors.Is(err, ErrNotFinite) || res == nil || res.Status != Failed {
@@ -764,7 +764,7 @@ func TestGaussHermiteRun(t *testing.T) {
 	p := corpus()[0]
 	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}
 	want := kit.Solve(t, Solver{}, o)
-	o.F = Expect(p.s, GaussHermite{Nodes: 60})
+	o.F = Expect(p.s, GaussHermite(60))
 	res := kit.Solve(t, Solver{}, o)
 	testkit.CheckNear(t, "ELBO", res.ELBO, want.ELBO, 1e-9)
 	if res.Status != Converged || res.K > 2*want.K {

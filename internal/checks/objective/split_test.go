@@ -136,31 +136,28 @@ func TestObjectiveSetupErrors(t *testing.T) {
 			Euclidean(), ErrShape, "count"},
 		{"no potential", Objective[Dist]{F: lineFit{{1}}, Init: NewPoint([]float64{0})},
 			Bregman(nil), ErrParam, "Potential"},
-		{"Exact with LogLik", Objective[Dist]{F: Expect(ll, Exact{}), H: h, Init: q}, nil,
+		{"Exact with LogLik", Objective[Dist]{F: Expect(ll, Exact()), H: h, Init: q}, nil,
 			ErrNoEstimator, "ScoreFunction"},
-		{"GaussHermite with LogLik", Objective[Dist]{F: Expect(ll, GaussHermite{}), H: h, Init: q},
+		{"GaussHermite with LogLik", Objective[Dist]{F: Expect(ll, GaussHermite(0)), H: h, Init: q},
 			nil, ErrNoEstimator, "Sites"},
 		{"GaussHermite nodes", Objective[Dist]{F: with(func(*Sites) {}), H: h, Init: q}, nil, nil,
 			""},
 		{"negative nodes",
-			Objective[Dist]{F: Expect(good(), GaussHermite{Nodes: -1}), H: h, Init: q}, nil,
-			ErrParam, "Nodes"},
-		{"Pathwise without gradient", Objective[Dist]{F: Expect(ll, Pathwise{}), H: h, Init: q},
+			Objective[Dist]{F: Expect(good(), GaussHermite(-1)), H: h, Init: q}, nil,
+			ErrParam, "nodes"},
+		{"Pathwise without gradient", Objective[Dist]{F: Expect(ll, Pathwise(0)), H: h, Init: q},
 			nil, ErrNoEstimator, "LogLik.Grad"},
 		{"Pathwise with a kink",
-			Objective[Dist]{F: Expect(Sites{X: good().X, Y: good().Y, Lik: Laplace{}}, Pathwise{}),
+			Objective[Dist]{F: Expect(Sites{X: good().X, Y: good().Y, Lik: Laplace{}}, Pathwise(0)),
 				H: h, Init: q}, nil, ErrNoEstimator, "Laplace"},
 		{"Pathwise samples",
-			Objective[Dist]{F: Expect(good(), Pathwise{Samples: -1}), H: h, Init: q}, nil, ErrParam,
-			"Samples"},
-		{"one sample", Objective[Dist]{F: Expect(ll, ScoreFunction{Samples: 1}), H: h, Init: q},
-			nil, ErrParam, "Samples"},
+			Objective[Dist]{F: Expect(good(), Pathwise(-1)), H: h, Init: q}, nil, ErrParam,
+			"samples"},
+		{"one sample", Objective[Dist]{F: Expect(ll, ScoreFunction(1)), H: h, Init: q},
+			nil, ErrParam, "samples"},
 		{"negative samples",
-			Objective[Dist]{F: Expect(ll, ScoreFunction{Samples: -1, Baseline: NoBaseline}), H: h,
-				Init: q}, nil, ErrParam, "Samples"},
-		{"unknown baseline",
-			Objective[Dist]{F: Expect(ll, ScoreFunction{Baseline: 5}), H: h, Init: q}, nil,
-			ErrParam, "Baseline"},
+			Objective[Dist]{F: Expect(ll, ScoreFunctionPlain(-1)), H: h, Init: q}, nil, ErrParam,
+			"samples"},
 		{"Exact at a Point",
 			Objective[Dist]{F: Expect(good(), nil), Init: NewPoint([]float64{0, 0})}, Euclidean(),
 			ErrNoEstimator, "Point"},
@@ -168,7 +165,7 @@ func TestObjectiveSetupErrors(t *testing.T) {
 			Objective[Dist]{F: Expect(ll, nil), Init: NewPoint([]float64{0, 0})}, Euclidean(),
 			ErrNoEstimator, "Point"},
 		{"Pathwise at a Point",
-			Objective[Dist]{F: Expect(good(), Pathwise{}), Init: NewPoint([]float64{0, 0})},
+			Objective[Dist]{F: Expect(good(), Pathwise(0)), Init: NewPoint([]float64{0, 0})},
 			Euclidean(), ErrNoEstimator, "Point"},
 	} {
 		_, err := c.o.NewStepper(context.Background(), nil, c.d)
@@ -230,8 +227,8 @@ func TestExpectDefault(t *testing.T) {
 		l    LogLikelihood
 		e    Estimator
 		same bool
-	}{{s, Exact{}, true}, {kit.AsLogLik(s, true), ScoreFunction{}, true},
-		{s, ScoreFunction{}, false}} {
+	}{{s, Exact(), true}, {kit.AsLogLik(s, true), ScoreFunction(0), true},
+		{s, ScoreFunction(0), false}} {
 		a, b := make([]float64, 5), make([]float64, 5)
 		f := Expect(c.l, nil)
 		v, err := f.Grad(context.Background(), &Env{Rng: testkit.Rand(1)}, a, q, nil)
@@ -256,12 +253,12 @@ func TestExpectDefault(t *testing.T) {
 func TestMiniBatchesAverage(t *testing.T) {
 	s := kit.LogisticData(43, 11, 3)
 	for name, f := range map[string]Smooth{
-		"Exact":            Expect(s, Exact{}),
-		"GaussHermite":     Expect(s, GaussHermite{}),
-		"Pathwise":         Expect(s, Pathwise{Samples: 5}),
-		"Pathwise, LogLik": Expect(kit.AsLogLik(s, true), Pathwise{Samples: 5}),
-		"ScoreFunction":    Expect(kit.AsLogLik(s, false), ScoreFunction{Samples: 5}),
-		"NoBaseline":       Expect(s, ScoreFunction{Samples: 5, Baseline: NoBaseline}),
+		"Exact":            Expect(s, Exact()),
+		"GaussHermite":     Expect(s, GaussHermite(0)),
+		"Pathwise":         Expect(s, Pathwise(5)),
+		"Pathwise, LogLik": Expect(kit.AsLogLik(s, true), Pathwise(5)),
+		"ScoreFunction":    Expect(kit.AsLogLik(s, false), ScoreFunction(5)),
+		"NoBaseline":       Expect(s, ScoreFunctionPlain(5)),
 		"user":             lineFit(s.X),
 	} {
 		for _, fam := range testFamilies() {
@@ -307,7 +304,7 @@ func TestExpectValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, stderr, err := Expect(s, ScoreFunction{}).Value(context.Background(),
+	v, stderr, err := Expect(s, ScoreFunction(0)).Value(context.Background(),
 		&Env{Rng: testkit.Rand(1)},
 		q)
 	if err != nil || stderr > 1e-9 {
@@ -341,7 +338,7 @@ func TestExpectNotFinite(t *testing.T) {
 		t.Errorf("LogLik: %v", err)
 	}
 	s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: halfLine{}}
-	for _, e := range []Estimator{Exact{}, GaussHermite{}, ScoreFunction{}} {
+	for _, e := range []Estimator{Exact(), GaussHermite(0), ScoreFunction(0)} {
 		_, err := Expect(s, e).Grad(context.Background(), &Env{Rng: testkit.Rand(1)},
 			make([]float64, 2), NewIsotropic(1, 1), nil)
 		if !errors.Is(err, ErrNotFinite) {
@@ -438,7 +435,7 @@ func TestConjugateFractions(t *testing.T) {
 		s := &Solver{StepSize: step, BatchSize: 6, Sampler: InOrder(), MaxPasses: 3, EvalEvery: 1,
 			Converger: Never()}
 		k, at := 0, 0
-		s.Recorder = RecorderFunc(func(it Iteration) {
+		s.Record = func(it Iteration) {
 			batch := c.x[at:min(40, at+6)]
 			at = (at + len(batch)) % 40
 			w := 40 / float64(len(batch))
@@ -468,7 +465,7 @@ func TestConjugateFractions(t *testing.T) {
 				t.Errorf("step %d: step size %v, want %v", k, it.Beta, want)
 			}
 			k++
-		})
+		}
 		if _, err := s.Run(ctx, o); err != nil || k != 21 {
 			t.Fatalf("%v after %d steps", err, k)
 		}
@@ -511,11 +508,11 @@ func TestConjugateErrors(t *testing.T) {
 	c.fail = nil
 	ctx, cancel := context.WithCancel(context.Background())
 	o := Objective[*Exp]{F: Conjugate(c), H: KLTo(prior), Init: prior}
-	s := &Solver{BatchSize: 4, MaxPasses: 50, Recorder: RecorderFunc(func(it Iteration) {
+	s := &Solver{BatchSize: 4, MaxPasses: 50, Record: func(it Iteration) {
 		if it.K == 7 {
 			cancel()
 		}
-	})}
+	}}
 	if _, res, err := o.Fit(ctx, s); !errors.Is(err, context.Canceled) || res.Status != Canceled ||
 		res.K != 7 {
 		t.Errorf("canceled: %v, %v after %d", err, res.Status, res.K)
@@ -639,7 +636,7 @@ func TestConjugateCertificate(t *testing.T) {
 		for _, batch := range []int{0, 50} {
 			c := &Certificate{}
 			s := &Solver{StepSize: ConstantStep(0.5), BatchSize: batch, MaxPasses: 4,
-				EvalEvery: every, Recorder: c, Converger: Never()}
+				EvalEvery: every, Record: c.Record, Converger: Never()}
 			if _, err := s.Run(context.Background(), m); err != nil || c.Err() != nil {
 				t.Fatal(err, c.Err())
 			}

@@ -87,7 +87,7 @@ func TestGapKnown(t *testing.T) {
 	for name, m := range gapModels(t) {
 		for _, s := range []Solver{{MaxPasses: 12}, {MaxPasses: 2, EvalEvery: 3, BatchSize: 7},
 			{StepSize: ConstantStep(0.01), MaxPasses: 2}, {MaxIter: 1, EvalEvery: -1}} {
-			s.Recorder = RecorderFunc(func(it Iteration) { checkGap(t, name, it) })
+			s.Record = func(it Iteration) { checkGap(t, name, it) }
 			res, err := s.Run(t.Context(), m)
 			if res == nil {
 				if s.StepSize == nil {

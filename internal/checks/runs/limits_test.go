@@ -232,13 +232,13 @@ func TestMemory(t *testing.T) {
 		}, "a full covariance of 1000000 dimensions needs 48 TB"},
 		"NewIsotropic": {func() error { return panicOf(func() { NewIsotropic(math.MaxInt, 1) }) },
 			"use a mean field"},
-		"ScoreFunction": {func() error { return objective(ScoreFunction{Samples: 1e7}) },
+		"ScoreFunction": {func() error { return objective(ScoreFunction(1e7)) },
 			"an estimate from 10000000 draws of 1000 dimensions needs 240 GB"},
-		"Pathwise": {func() error { return objective(Pathwise{Samples: math.MaxInt}) },
+		"Pathwise": {func() error { return objective(Pathwise(math.MaxInt)) },
 			"use fewer Samples"},
 		"GaussHermite": {func() error {
 			_,
-				err := GaussHermite{Nodes: math.MaxInt}.SetupSites(BernoulliLogit{})
+				err := GaussHermite(math.MaxInt).SetupSites(BernoulliLogit{})
 			return err
 		},
 			"use fewer Nodes"},
@@ -674,9 +674,9 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 			Init: NewIsotropic(d, 1)},
 		"log-Cholesky": {F: Expect(sites, nil),
 			Init: NewIsotropic(d, 1).In(LogCholesky)},
-		"Pathwise": {F: Expect(sites, Pathwise{}),
+		"Pathwise": {F: Expect(sites, Pathwise(0)),
 			Init: NewIsotropic(d, 1)},
-		"ScoreFunction": {F: Expect(sites, ScoreFunction{}),
+		"ScoreFunction": {F: Expect(sites, ScoreFunction(0)),
 			Init: NewIsotropic(d, 1)},
 		"of a GLM": testkit.Must(testkit.Must(NewGLM(ox, oy, BernoulliLogit{}, nil)).Objective()),
 	} {
@@ -765,11 +765,6 @@ func goroutinesEnd(t *testing.T, before int) {
 	t.Errorf("%d goroutines are left of %d", runtime.NumGoroutine(), before)
 }
 
-// cancelAtEnd cancels a run a moment after its last step, while its posterior is computed.
-type cancelAtEnd struct{ cancel context.CancelFunc }
-
-func (c cancelAtEnd) Record(it Iteration) { time.AfterFunc(5*time.Millisecond, c.cancel) }
-
 // TestCancelPosterior checks that a cancellation is also noticed while the posterior of a run is
 // computed, and that the run is returned.
 func TestCancelPosterior(t *testing.T) {
@@ -792,7 +787,9 @@ func testCancelPosterior[P any](t *testing.T, name string, m fitter[*P]) {
 	t.Helper()
 	inner, cancel := context.WithCancel(context.Background())
 	ctx := watch(inner)
-	s := &Solver{MaxIter: 1, Recorder: cancelAtEnd{cancel}}
+	s := &Solver{MaxIter: 1, Record: func(Iteration) { // cancels while the posterior is computed
+		time.AfterFunc(5*time.Millisecond, cancel)
+	}}
 	p, res, err := m.Fit(ctx, s)
 	late, wall, _ := ctx.ended()
 	t.Logf("%s: late by %v of the processor, %v on the clock; a posterior: %t, %v", name,

@@ -129,8 +129,8 @@ func savedFiles(t testing.TB) []savedFile {
 		savedFileOf(t, testkit.Kind("CTMPosterior"), ctmPost, Load[*CTMPosterior]),
 		savedFileOf(t, testkit.Kind("LDAPosterior"), ldaPost, Load[*LDAPosterior]),
 		savedFileOf(t, testkit.Kind("MixturePosterior"), mixturePost, Load[*MixturePosterior]),
-		savedFileOf(t, testkit.Kind("GLMStream"), rows, Load[*GLMStream]),
-		savedFileOf(t, testkit.Kind("CTMStream"), docs, Load[*CTMStream]),
+		savedFileOf(t, testkit.Kind("GLMStream"), rows, Load[*Stream[Row, *GLMPosterior]]),
+		savedFileOf(t, testkit.Kind("CTMStream"), docs, Load[*Stream[Document, *CTMPosterior]]),
 		savedFileOf(t, testkit.Kind("Rounds"), binarySaver{began},
 			func(r io.Reader) (testkit.Saver, error) {
 				return unmarshaled(r, new(Rounds[Row, *GLMPosterior]))
@@ -559,7 +559,8 @@ func FuzzLoadGaussian(f *testing.F) {
 }
 
 func FuzzLoadGLMStream(f *testing.F) {
-	fuzzLoad(f, testkit.Kind("GLMStream"), Load[*GLMStream], func(t *testing.T, s *GLMStream) {
+	type stream = Stream[Row, *GLMPosterior]
+	fuzzLoad(f, testkit.Kind("GLMStream"), Load[*stream], func(t *testing.T, s *stream) {
 		if p, err := s.Posterior(); err == nil {
 			p.SD(nil)
 		} else if !testkit.PrefixedOnce(err) {

@@ -203,7 +203,7 @@ func longModels(t testing.TB) []longModel {
 			q.KL(NewIsotropic(3, 2)))
 	}
 	exact, sampled := objective(nil, NewIsotropic(3, 1).In(LogCholesky)),
-		objective(Pathwise{}, NewIsotropic(3, 1))
+		objective(Pathwise(0), NewIsotropic(3, 1))
 	glmAt := func(p *GLMPosterior) []float64 { return all(p.At(z)) }
 	return []longModel{
 		{"GP", gp, Solver{}, asking(gp, func(p *GPPosterior) []float64 { return all(p.At(z)) })},
@@ -217,7 +217,7 @@ func longModels(t testing.TB) []longModel {
 		})},
 		{"GLM, low rank", lowRank, Solver{}, asking(lowRank, glmAt)},
 		{"CTM", ctm, Solver{}, asking(ctm, func(p *CTMPosterior) []float64 {
-			return testkit.Must(p.Infer(corpus.Docs[0])).Mean(nil)
+			return testkit.Must(p.Infer(corpus.Docs[0])).LogitMean(nil)
 		})},
 		{"Objective", exact, Solver{}, asking(exact, gaussian)},
 		{"Objective, sampled", sampled, Solver{BatchSize: 6}, asking(sampled, gaussian)},
@@ -402,17 +402,17 @@ func fusedModels(t testing.TB, f *fuse) map[string]Model {
 		return Objective[*Gaussian]{F: Expect(l, e), H: KLTo(prior), Init: prior}
 	}
 	return map[string]Model{
-		"LogLik, score function": objective(ll, ScoreFunction{Samples: 20}),
-		"LogLik, pathwise":       objective(ll, Pathwise{Samples: 10}),
+		"LogLik, score function": objective(ll, ScoreFunction(20)),
+		"LogLik, pathwise":       objective(ll, Pathwise(10)),
 		"Sites, exact":           objective(fused, nil),
-		"Sites, score function":  objective(fused, ScoreFunction{Samples: 20}),
+		"Sites, score function":  objective(fused, ScoreFunction(20)),
 		"GP": testkit.Must(NewGP(x, s.Y, SquaredExp{Length: 2}, fusedLik{f},
 			nil)),
 		"GP, score function": testkit.Must(NewGP(x, s.Y, SquaredExp{Length: 2}, fusedLik{f},
-			&GPOptions{Estimator: ScoreFunction{Samples: 20}})),
+			&GPOptions{Estimator: ScoreFunction(20)})),
 		"GLM": testkit.Must(NewGLM(x, s.Y, fusedLik{f}, nil)),
 		"GLM, score function": testkit.Must(
-			NewGLM(x, s.Y, fusedLik{f}, &GLMOptions{Estimator: ScoreFunction{Samples: 20}})),
+			NewGLM(x, s.Y, fusedLik{f}, &GLMOptions{Estimator: ScoreFunction(20)})),
 	}
 }
 
@@ -643,7 +643,7 @@ func TestGivenStepSizeHasGaps(t *testing.T) {
 			var last Iteration
 			_, r, err := g.Fit(context.Background(),
 				&Solver{StepSize: ConstantStep(0.05), BatchSize: size, MaxPasses: 300, EvalEvery: 1,
-					Recorder: RecorderFunc(func(it Iteration) {
+					Record: func(it Iteration) {
 						if math.IsNaN(it.ELBO) {
 							return
 						}
@@ -657,7 +657,7 @@ func TestGivenStepSizeHasGaps(t *testing.T) {
 									"the best", covariance, size, it.K, it.Gap, it.GapBound,
 								it.Scope, left)
 						}
-					})})
+					}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -710,11 +710,11 @@ func TestCheckpoint(t *testing.T) {
 	s := r.solver
 	s.Checkpoint = Checkpoint{Path: path, Passes: 1}
 	written := map[string]bool{}
-	s.Recorder = RecorderFunc(func(it Iteration) {
+	s.Record = func(it Iteration) {
 		if data, err := os.ReadFile(path); err == nil {
 			written[string(data)] = true
 		}
-	})
+	}
 	res, err := s.Run(ctx, r.model)
 	if err != nil {
 		t.Fatal(err)

@@ -27,14 +27,14 @@ func TestCheckpointFullDisk(t *testing.T) {
 	if path := os.Getenv(fullDiskFile); path != "" {
 		signal.Ignore(syscall.SIGXFSZ)
 		s.Checkpoint = Checkpoint{Path: path, Passes: 1e-9}
-		s.Recorder = RecorderFunc(func(it Iteration) {
+		s.Record = func(it Iteration) {
 			if it.K == 9 {
 				if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE,
 					&syscall.Rlimit{Cur: 3000, Max: 3000}); err != nil {
 					t.Error(err)
 				}
 			}
-		})
+		}
 		res, err := s.Run(ctx, r.model)
 		if !errors.Is(err, syscall.EFBIG) || !testkit.PrefixedOnce(err) || res.Status != Failed ||
 			res.K != 9 {

@@ -94,7 +94,7 @@ func interruptedRuns(t testing.TB) []run {
 	objective := func(ll LogLikelihood, e Estimator, q *Gaussian) Objective[*Gaussian] {
 		return Objective[*Gaussian]{F: Expect(ll, e), H: KLTo(NewIsotropic(d, 4)), Init: q}
 	}
-	linear := objective(logistic, Exact{}, NewIsotropic(d, 1).In(LogCholesky)).Linearized()
+	linear := objective(logistic, Exact(), NewIsotropic(d, 1).In(LogCholesky)).Linearized()
 	waits := Objective[*Exp]{F: SmoothFunc(n, true,
 		func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
 			rate := q.(*Exp).MeanParams(nil)[0]
@@ -135,10 +135,10 @@ func interruptedRuns(t testing.TB) []run {
 		{"GP, blocks and all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil),
 			Solver{Sampler: nowAndThen{}, BatchSize: n, MaxPasses: 12, EvalEvery: -1}},
 		{"GP, step size",
-			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
+			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction(30)}), mini},
 		{"GP, step size, appendix",
 			gp(BernoulliLogit{}, classes,
-				&GPOptions{Estimator: Pathwise{Samples: 8}, Coordinates: MeanCov}),
+				&GPOptions{Estimator: Pathwise(8), Coordinates: MeanCov}),
 			Solver{StepSize: steps, BatchSize: 9, MaxPasses: 5, Sampler: WithReplacement(),
 				EvalEvery: 4}},
 		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}),
@@ -147,13 +147,13 @@ func interruptedRuns(t testing.TB) []run {
 		{"GP, outer steps and blocks", gp(BernoulliProbit{}, classes, nil),
 			Solver{Sampler: nowAndThen{}, BatchSize: n, MaxPasses: 12, EvalEvery: 2}},
 		{"GP, now and then a step size",
-			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}),
+			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction(30)}),
 			Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
 		{"GLM", glm(Poisson{}, counts, nil), Solver{}},
 		{"GLM, small blocks", glm(StudentT{DF: 3, Scale: 0.4}, robust, nil),
 			Solver{BatchSize: 4, MaxPasses: 8, EvalEvery: 4}},
 		{"GLM, step size",
-			glm(BernoulliLogit{}, classes, &GLMOptions{Estimator: ScoreFunction{Samples: 30}}),
+			glm(BernoulliLogit{}, classes, &GLMOptions{Estimator: ScoreFunction(30)}),
 			mini},
 		{"GLM, now and then a step size", glm(BernoulliLogit{}, classes, nil),
 			Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
@@ -164,7 +164,7 @@ func interruptedRuns(t testing.TB) []run {
 			Solver{}},
 		{"GLM, diagonal, step size",
 			glm(BernoulliLogit{}, classes,
-				&GLMOptions{Covariance: DiagonalCovariance, Estimator: Pathwise{}}), mini},
+				&GLMOptions{Covariance: DiagonalCovariance, Estimator: Pathwise(0)}), mini},
 		{"GLM, low rank",
 			testkit.Must(
 				NewGLM(wide, classes, BernoulliLogit{},
@@ -173,13 +173,13 @@ func interruptedRuns(t testing.TB) []run {
 			Solver{Divergence: ReverseKL(), MaxPasses: 3}},
 		{"SparseGP", testkit.Must(NewSparseGP(x, classes, SquaredExp{Scale: 2}, BernoulliLogit{},
 			&SparseGPOptions{Rank: 8})), Solver{}},
-		{"Objective", objective(logistic, Exact{}, NewIsotropic(d, 1)), Solver{}},
-		{"Objective, draws", objective(ll, ScoreFunction{Samples: 40}, NewIsotropic(d, 1)),
+		{"Objective", objective(logistic, Exact(), NewIsotropic(d, 1)), Solver{}},
+		{"Objective, draws", objective(ll, ScoreFunction(40), NewIsotropic(d, 1)),
 			Solver{MaxPasses: 40, EvalEvery: 6}},
 		{"Objective, draws and batches",
-			objective(ll, ScoreFunction{Samples: 20}, NewIsotropicMeanField(d, 1)),
+			objective(ll, ScoreFunction(20), NewIsotropicMeanField(d, 1)),
 			Solver{BatchSize: 9, MaxPasses: 30, EvalEvery: 25}},
-		{"Objective, step size", objective(logistic, Pathwise{Samples: 5}, NewIsotropic(d, 1)),
+		{"Objective, step size", objective(logistic, Pathwise(5), NewIsotropic(d, 1)),
 			mini},
 		{"Objective, Adam", linear,
 			Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.05), BatchSize: 9,
@@ -280,15 +280,12 @@ func bitsOf(t testing.TB, r *Result) string {
 	return b.String()
 }
 
-// cancelAfter is a Recorder that cancels a run after the given number of iterations.
-type cancelAfter struct {
-	left   int
-	cancel context.CancelFunc
-}
-
-func (c *cancelAfter) Record(Iteration) {
-	if c.left--; c.left <= 0 {
-		c.cancel()
+// cancelAfter returns a Solver.Record that cancels a run after the given number of iterations.
+func cancelAfter(left int, cancel context.CancelFunc) func(Iteration) {
+	return func(Iteration) {
+		if left--; left <= 0 {
+			cancel()
+		}
 	}
 }
 
@@ -403,9 +400,9 @@ func TestResumeInterrupted(t *testing.T) {
 			var story []string
 			for res.Status == NotTerminated || res.Status == Canceled {
 				ctx, cancel := context.WithCancel(context.Background())
-				s.Recorder, s.Workers = nil, 1+2*rng.IntN(2)
+				s.Record, s.Workers = nil, 1+2*rng.IntN(2)
 				if len(story) < 6 {
-					s.Recorder = &cancelAfter{1 + rng.IntN(max(1, k)), cancel}
+					s.Record = cancelAfter(1+rng.IntN(max(1, k)), cancel)
 				}
 				if rng.IntN(2) == 0 {
 					story = append(story, fmt.Sprintf("saved at %d", res.K))
@@ -446,7 +443,7 @@ type asker struct {
 	g *GP
 }
 
-func (a asker) Record(it Iteration) {
+func (a asker) record(it Iteration) {
 	if _, err := a.g.Posterior(it.State); err != nil {
 		a.t.Error(err)
 	}
@@ -476,7 +473,7 @@ func TestPosteriorChangesNothing(t *testing.T) {
 		for i := range bits {
 			s := c.s
 			if i == 1 {
-				s.Recorder = asker{t, c.g}
+				s.Record = asker{t, c.g}.record
 			}
 			res, err := s.Run(context.Background(), c.g)
 			if err != nil {
@@ -581,7 +578,7 @@ func TestKilledRun(t *testing.T) {
 		}
 		ctx, s := context.Background(), r.solver
 		s.Checkpoint = Checkpoint{Path: path, Passes: 1e-9}
-		s.Recorder = RecorderFunc(func(Iteration) { fmt.Print(".") })
+		s.Record = func(Iteration) { fmt.Print(".") }
 		var res *Result
 		file, err := os.Open(path)
 		if err == nil {
@@ -713,7 +710,7 @@ func TestSaveResultErrors(t *testing.T) {
 	for i := range y {
 		logistic.X = append(logistic.X, x.RawRowView(i))
 	}
-	objective := Objective[*Gaussian]{F: Expect(logistic, Exact{}), H: KLTo(NewIsotropic(2, 4)),
+	objective := Objective[*Gaussian]{F: Expect(logistic, Exact()), H: KLTo(NewIsotropic(2, 4)),
 		Init: NewIsotropic(2, 1).In(LogCholesky)}.Linearized()
 	for name, c := range map[string]struct {
 		model Model

@@ -40,7 +40,7 @@ func oneStep(t *testing.T, c *Corpus, opt CTMOptions, beta float64) []float64 {
 	var q []float64
 	for n := range 2 {
 		d := p.Doc(n)
-		q = append(append(q, d.Mean(nil)...), d.Cov().RawSymmetric().Data...)
+		q = append(append(q, d.LogitMean(nil)...), d.LogitCov().RawSymmetric().Data...)
 	}
 	return q
 }

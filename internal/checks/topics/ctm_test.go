@@ -380,14 +380,14 @@ func TestCTMStreamResume(t *testing.T) {
 	}
 	for _, o := range []*CTMOptions{nil, {Expectation: CTMQuasi}, {Expectation: CTMLaplace},
 		{Expectation: CTMMeanField}, {Topics: start, Diagonal: true, FirstInner: 4}} {
-		fresh := func() *CTMStream {
+		fresh := func() *Stream[Document, *CTMPosterior] {
 			s, err := NewCTMStream(c.Terms, 3, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return s
 		}
-		if got, want := kit.Resumed(t, fresh, Load[*CTMStream], c.Docs,
+		if got, want := kit.Resumed(t, fresh, Load[*Stream[Document, *CTMPosterior]], c.Docs,
 			[]int{1, 100, 256, 258, 280, 333}, sayTopics); got != want {
 			t.Errorf("%+v: %.300s, want %.300s", o, got, want)
 		}

@@ -240,11 +240,11 @@ func TestLDAErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, res, err := m.Fit(ctx, &Solver{Recorder: RecorderFunc(func(it Iteration) {
+	p, res, err := m.Fit(ctx, &Solver{Record: func(it Iteration) {
 		if it.K == 5 {
 			cancel()
 		}
-	})})
+	}})
 	if !errors.Is(err, context.Canceled) || res.K != 5 || p == nil {
 		t.Errorf("canceled: %v after %d steps", err, res.K)
 	}
@@ -285,13 +285,13 @@ func TestLDASeeds(t *testing.T) {
 			last := math.Inf(-1)
 			p, res, err := m.Fit(context.Background(),
 				&Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, MaxPasses: 20, EvalEvery: 1,
-					Recorder: RecorderFunc(func(it Iteration) {
+					Record: func(it Iteration) {
 						if batch > 0 && it.ELBO < last-1e-9*(1+math.Abs(last)) {
 							t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last,
 								it.ELBO)
 						}
 						last = it.ELBO
-					})})
+					}})
 			if err != nil {
 				t.Errorf("seed %d: %d topics, %+v: %v", seed, k, opt, err)
 				continue
