@@ -52,8 +52,8 @@ type GroupEffect struct {
 }
 
 // GroupCorr is the correlation of two effects between levels, with a 95% interval; see GroupEffect.
-// If a standard deviation is 0, Value is 0, and the interval is from −1 to 1 unless it is fixed.
-// It is NaN if one of their standard deviations is 0.
+// If a standard deviation is 0, Value is 0, and the interval is from −1 to 1 unless it is fixed. Lo
+// and Hi are NaN if the interval is unknown, as after Update.
 type GroupCorr struct {
 	A, B          string
 	Value, Lo, Hi float64
@@ -68,8 +68,8 @@ type GroupCorr struct {
 // approximations: log SD and the inverse hyperbolic tangent of a correlation are nearly Gaussian.
 // If log SD has a standard deviation above 1, the data hardly determine SD, and the interval
 // belongs to a Gaussian SD, cut off at 0. The interval of an SD that is learned as 0 begins at 0. The
-// curvature comes from the ELBO plus the log prior of
-// Σ, and allows for the sites, which follow Σ, to first order.
+// curvature comes from the ELBO plus the log prior of Σ, and allows for the sites, which follow Σ, to
+// first order.
 func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
 		return nil
