@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
@@ -506,42 +505,39 @@ func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes boo
 	if !l.all {
 		return l.sample.Evaluate(theta, slack, most, slopes)
 	}
-	none := search.Point{F: math.Inf(1)}
+	x, err := l.fit(theta, slack, most, slopes)
+	return learn.Judge(l.workers.Halt, x, err)
+}
+
+// fit is Evaluate for all rows.
+func (l *rowsLearning) fit(theta []float64, slack, most float64, slopes bool) (x search.Point,
+	err error) {
 	r, err := l.at(theta)
 	if err != nil {
-		return none, nil
+		return search.Point{F: math.Inf(1)}, nil // out of range
 	}
-	h := l.workers.Halt
 	if err = l.begin(r, theta); err == nil {
 		err = l.climb(r, slack)
 	}
-	switch {
-	case h.Err() != nil:
-		return none, h.Err()
-	case err != nil && !errors.Is(err, ErrNotFinite) && !errors.Is(err, ErrNotPosDef):
-		return none, err
-	case err != nil:
-		return none, nil
+	if err != nil {
+		return x, err
 	}
 	c := &r.climb
 	l.found = rowsPoint{slices.Clone(theta), *c}
-	x := search.Point{F: -c.Found.ELBO, Slack: c.Gap()}
-	if slopes && x.F <= most {
-		q, d := c.At, r.g.dim()
-		variance := make([]float64, d)
-		for j := range variance {
-			variance[j] = q.Inv[j*d+j]
-		}
-		lik, ok := c.Tilted()
-		if !ok && len(c.Tilts) > 0 {
-			return none, nil
-		}
-		l.scale.Gradient(&x, r.g.lin.Prior.Prec, q.Mean, variance, q.L, lik)
-		if _, ok := dense.AllFinite(x.Grad); !ok {
-			return none, nil
-		}
+	if x.F, x.Slack = -c.Found.ELBO, c.Gap(); !slopes || x.F > most {
+		return x, nil
 	}
-	return x, h.Err()
+	q, d := c.At, r.g.dim()
+	variance := make([]float64, d)
+	for j := range variance {
+		variance[j] = q.Inv[j*d+j]
+	}
+	lik, ok := c.Tilted()
+	if !ok && len(c.Tilts) > 0 {
+		return search.Point{F: math.Inf(1)}, nil
+	}
+	l.scale.Gradient(&x, r.g.lin.Prior.Prec, q.Mean, variance, q.L, lik)
+	return x, nil
 }
 
 // begin starts the ascent at the q of the nearest θ, or at a fit of the sample.
