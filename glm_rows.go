@@ -132,20 +132,8 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 	if err := oneLatent(likOf(g.lin.Terms), "a GLM that reads its rows in passes"); err != nil {
 		return nil, err
 	}
-	if cols < 0 || cols > math.MaxInt32 {
-		return nil, fmt.Errorf("pgsvi: the number of columns is %d; it must be 0 to %d: %w", cols,
-			math.MaxInt32, ErrShape)
-	}
-	switch o := &g.opt; {
-	case o.Offset != nil || o.Weights != nil:
-		return nil, fmt.Errorf(
-			"pgsvi: offsets and weights belong to the rows; leave GLMOptions.Offset and Weights "+
-				"nil: %w", ErrParam)
-	case o.Covariance > FullCovariance:
-		return nil, fmt.Errorf(
-			"pgsvi: a GLM that reads its rows in passes does not support a %v covariance; use "+
-				"FullCovariance: %w",
-			o.Covariance, ErrParam)
+	if err := g.opt.checkRows(cols, "a GLM that reads its rows in passes does"); err != nil {
+		return nil, err
 	}
 	if err := errors.Join(g.setNames(cols), g.opt.checkBlocks(cols, 1)); err != nil {
 		return nil, err
@@ -171,6 +159,23 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 		}
 	}
 	return &glmRounds{linearRounds: g.linearRounds(cols), g: g}, nil
+}
+
+// checkRows returns an error if o does not suit a model of rows that are not kept, such as streams,
+// with the given number of columns. lacks is the subject of the error, and its verb.
+func (o *GLMOptions) checkRows(cols int, lacks string) error {
+	switch {
+	case cols < 0 || cols > math.MaxInt32:
+		return fmt.Errorf("pgsvi: the number of columns is %d; it must be 0 to %d: %w", cols,
+			math.MaxInt32, ErrShape)
+	case o.Offset != nil || o.Weights != nil:
+		return fmt.Errorf("pgsvi: offsets and weights belong to the rows; leave "+
+			"GLMOptions.Offset and Weights nil: %w", ErrParam)
+	case o.Covariance > FullCovariance:
+		return fmt.Errorf("pgsvi: %s not support a %v covariance; use FullCovariance: %w", lacks,
+			o.Covariance, ErrParam)
+	}
+	return nil
 }
 
 // linearRounds returns the engine for rows with the given number of columns, before the first
