@@ -376,11 +376,7 @@ func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 
 func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM, *GLMPosterior,
 	*Learned, error) {
-	st, err := l.space.searchOf(res)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	g, err := l.under(st.run.Best.Theta)
+	st, g, err := bestOf(l.space, res, l.under)
 	if err != nil {
 		return nil, nil, nil, err
 	}

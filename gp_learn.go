@@ -151,11 +151,7 @@ func (s *learnSpace) found(res *Result) (st *learnStepper, k Kernel, lik Likelih
 
 func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *GPPosterior,
 	*Learned, error) {
-	st, err := l.space.searchOf(res)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	gp, err := l.at(st.run.Best.Theta)
+	st, gp, err := bestOf(l.space, res, l.at)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -248,6 +248,15 @@ func (s *learnSpace) searchOf(res *Result) (*learnStepper, error) {
 	return st, nil
 }
 
+// bestOf returns the search over s that made res, and the model at its best θ, which at returns.
+func bestOf[M any](s *learnSpace, res *Result, at func(theta []float64) (M, error)) (st *learnStepper,
+	m M, err error) {
+	if st, err = s.searchOf(res); err == nil {
+		m, err = at(st.run.Best.Theta)
+	}
+	return st, m, err
+}
+
 // stepperAtBest returns a Stepper of m, the GP or GLM at some θ, at the best q of the search.
 func (s *learnStepper) stepperAtBest(ctx context.Context, m Model) (*siteStepper, error) {
 	start, err := m.NewStepper(ctx, nil, nil)
