@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestJudge checks which fits have a value, which have none, and which end the search.
+// TestJudge checks which fits have a value, which fits count as +Inf, and which errors end a search.
 func TestJudge(t *testing.T) {
 	nan := math.NaN()
 	fault := errors.New("a fault")
