@@ -236,10 +236,7 @@ func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
 //   - ErrNotFinite if a log-likelihood is not finite at a draw or without a term;
 //   - ErrMemory if the log-likelihoods do not fit into memory.
 func (o Objective[Q]) LOO(ctx context.Context, env *Env, q Q, draws int) (*LOO, error) {
-	if err := hasDensity(q); err != nil {
-		return nil, err
-	}
-	j, err := newJoint(problem{F: o.F, H: o.H, Init: q})
+	j, err := o.jointAt(q)
 	if err != nil {
 		return nil, err
 	}
@@ -387,16 +384,21 @@ func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float
 		func() func([]float64) float64 { return logp }))
 }
 
+// jointAt returns the joint density of o, for a q with a density.
+func (o Objective[Q]) jointAt(q Q) (*joint, error) {
+	if err := hasDensity(q); err != nil {
+		return nil, err
+	}
+	return newJoint(problem{F: o.F, H: o.H, Init: q})
+}
+
 // PSIS checks q against the posterior of o, log p(y, z) = Σ_n log p(y_n|z) + log p(z). F must be
 // the Expect of a log-likelihood or come from GP.Objective or GLM.Objective, and H must be KLTo a
 // prior or a NaturalPrior with a finite integral, before or after Linearized. Use NewPSIS for any
 // other F and H. The error wraps ErrParam if F or H has another type. Otherwise it is an error of
 // NewPSIS, or an error of H or F if q does not fit them.
 func (o Objective[Q]) PSIS(ctx context.Context, env *Env, q Q, draws int) (*PSIS, error) {
-	if err := hasDensity(q); err != nil {
-		return nil, err
-	}
-	j, err := newJoint(problem{F: o.F, H: o.H, Init: q})
+	j, err := o.jointAt(q)
 	if err != nil {
 		return nil, err
 	}

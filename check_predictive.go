@@ -179,26 +179,23 @@ type drawLatent func(eta []float64, left int, rng *rand.Rand) error
 
 // drawRows draws the linear predictors of l. mean is the mean of the weights minus the prior mean.
 func drawRows(l *site.LinearModel, mean []float64, cov gauss.Cov) drawLatent {
-	w := make([]float64, len(mean))
-	return func(eta []float64, _ int, rng *rand.Rand) error {
-		copy(w, mean)
-		if err := cov.Draw(w, rng); err != nil {
-			return err
-		}
-		l.X.Mul(eta, w, nil)
-		return nil
-	}
+	return drawFrom(mean, cov, func(eta, w []float64) { l.X.Mul(eta, w, nil) })
 }
 
 // drawScores draws the scores of all classes for the rows of l.
 func drawScores(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) drawLatent {
+	return drawFrom(mean, cov, func(eta, w []float64) { cov.Means(eta, w, l.X, nil) })
+}
+
+// drawFrom draws weights w, and calls latent to store their latent values in eta.
+func drawFrom(mean []float64, cov gauss.Cov, latent func(eta, w []float64)) drawLatent {
 	w := make([]float64, len(mean))
 	return func(eta []float64, _ int, rng *rand.Rand) error {
 		copy(w, mean)
 		if err := cov.Draw(w, rng); err != nil {
 			return err
 		}
-		cov.Means(eta, w, l.X, nil)
+		latent(eta, w)
 		return nil
 	}
 }

@@ -74,12 +74,7 @@ type ctmRounds struct {
 
 // newCTMRounds returns the engine before the first round.
 func newCTMRounds(terms, topics int, opt *CTMOptions) (*ctmRounds, error) {
-	var o CTMOptions
-	if opt != nil {
-		o = *opt
-	}
-	o.Forget = true
-	m, err := newCTM(terms, topics, &o)
+	m, err := newForgetful(terms, topics, opt)
 	if err != nil {
 		return nil, err
 	}

@@ -252,6 +252,16 @@ type ctmStream struct {
 	done  int         // documents of buf that a canceled step has already used
 }
 
+// newForgetful is newCTM for documents that are not kept.
+func newForgetful(terms, topics int, opt *CTMOptions) (*CTM, error) {
+	o := CTMOptions{}
+	if opt != nil {
+		o = *opt
+	}
+	o.Forget = true
+	return newCTM(terms, topics, &o)
+}
+
 // ctmWarmUp is the number of documents that initialize the topics of a stream.
 const ctmWarmUp = 256
 
@@ -264,12 +274,7 @@ const ctmWarmUp = 256
 // The stream takes documents over a vocabulary of the given number of terms. See NewCTM for topics,
 // opt and the errors. CTMOptions.Paper is an error.
 func NewCTMStream(terms, topics int, opt *CTMOptions) (*Stream[Document, *CTMPosterior], error) {
-	o := CTMOptions{}
-	if opt != nil {
-		o = *opt
-	}
-	o.Forget = true
-	m, err := newCTM(terms, topics, &o)
+	m, err := newForgetful(terms, topics, opt)
 	if err != nil {
 		return nil, err
 	}

@@ -279,10 +279,8 @@ func (g *GLM) responses() []float64 {
 func (l *glmLearner) warnings() []string { return l.glm.warnings() }
 
 func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
-	if !isKL(d) {
-		return nil, fmt.Errorf(
-			"pgsvi: the divergence is %s, but prior standard deviations are learned under KL: %w",
-			spell(d), ErrNoProx)
+	if err := learnsUnder(d); err != nil {
+		return nil, err
 	}
 	var halt parallel.Halt
 	halt.Watch(ctx)
@@ -378,11 +376,7 @@ func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 
 func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM, *GLMPosterior,
 	*Learned, error) {
-	st, err := l.space.searchOf(res)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	g, err := l.under(st.run.Best.Theta)
+	st, g, err := bestOf(l.space, res, l.under)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -404,19 +398,14 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	}
 	last, stop := shortlyAfter(ctx)
 	defer stop()
-	start, err := g.NewStepper(last, nil, nil)
+	fitted, err := st.stepperAtBest(last, g)
 	if err != nil {
 		return g, nil, learned, err
 	}
-	fitted := start.(*siteStepper)
-	st.run.Model.(learn.Sited).Begin(fitted.alg)
 	err = st.fitFrom(ctx, s, fitted, learned)
 	defer fitted.begin(last, nil).Forget()
 	post, e := g.Posterior(fitted)
-	if err == nil {
-		err = e
-	}
-	if post != nil {
+	if err = cmp.Or(err, e); post != nil {
 		post.learned = learned
 		l.setClassSpread(post, st)
 		by, e := l.rowTurns(&g.lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
@@ -479,10 +468,7 @@ func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g
 	}
 	err = st.fitFrom(ctx, s, fitted, learned)
 	post, e := g.Posterior(fitted)
-	if err == nil {
-		err = e
-	}
-	return post, err
+	return post, cmp.Or(err, e)
 }
 
 // glmTurns holds derivatives of the mean of the weights with respect to parameters of the
@@ -616,12 +602,10 @@ func (l *glmLearner) integrate(ctx context.Context, st *learnStepper, by *Solver
 			if err != nil {
 				return x, nil, nil // out of range
 			}
-			start, err := g.NewStepper(ctx, nil, nil)
+			fitted, err := st.stepperAtBest(ctx, g)
 			if err != nil {
 				return x, nil, err
 			}
-			fitted := start.(*siteStepper)
-			st.run.Model.(learn.Sited).Begin(fitted.alg)
 			res, err := run.Resume(ctx, &Result{Stepper: fitted})
 			if err != nil {
 				return x, nil, err

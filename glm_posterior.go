@@ -613,23 +613,32 @@ func finiteOrNaN(m, v []float64) {
 // latentBlocks is latent for any number of rows, which it processes in blocks.
 func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix) {
 	const block = 4 * predictBlock
-	s, sparse := x.(*Sparse)
-	var all *design.Matrix
-	if sparse {
-		all = newDesign(s, p.opt.Intercept)
-	}
+	rows := p.designs(x)
 	parallel.For(len(m), block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
-		g, index := all, make([]int, hi-lo)
-		for i := range index {
-			index[i] = lo + i
-		}
-		if !sparse {
-			g, index = designOf(x, lo, hi, p.opt.Intercept), nil
-		}
+		g, index := rows(lo, hi)
 		g.Mul(m[lo:hi], p.mean, index)
 		p.wide().Variances(v[lo:hi], g, index)
 		finiteOrNaN(m[lo:hi], v[lo:hi])
 	})
+}
+
+// designs returns a function that returns rows lo … hi−1 of x as rows of a design: all rows of it, or
+// the rows in index.
+func (p *GLMPosterior) designs(x mat.Matrix) func(lo, hi int) (g *design.Matrix, index []int) {
+	s, sparse := x.(*Sparse)
+	if !sparse {
+		return func(lo, hi int) (*design.Matrix, []int) {
+			return designOf(x, lo, hi, p.opt.Intercept), nil
+		}
+	}
+	all := newDesign(s, p.opt.Intercept)
+	return func(lo, hi int) (*design.Matrix, []int) {
+		index := make([]int, hi-lo)
+		for i := range index {
+			index[i] = lo + i
+		}
+		return all, index
+	}
 }
 
 // Names returns the names of the weights. The last is "(Intercept)" if there is an intercept. For a
@@ -672,19 +681,9 @@ func (p *GLMPosterior) weightNames() []string {
 // latentClasses is latent for the scores of a Softmax.
 func (p *GLMPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 	k, cov, wide := latentsOf(p.lik), p.cov.(*gauss.Contrasts), p.wide()
-	var all *design.Matrix
-	s, sparse := x.(*Sparse)
-	if sparse {
-		all = newDesign(s, p.opt.Intercept)
-	}
+	rows := p.designs(x)
 	parallel.For(len(m)/k, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
-		g, index := all, make([]int, hi-lo)
-		for i := range index {
-			index[i] = lo + i
-		}
-		if !sparse {
-			g, index = designOf(x, lo, hi, p.opt.Intercept), nil
-		}
+		g, index := rows(lo, hi)
 		cov.Means(m[lo*k:hi*k], p.mean, g, index)
 		wide.Variances(v[lo*k:hi*k], g, index)
 		finiteOrNaN(m[lo*k:hi*k], v[lo*k:hi*k])

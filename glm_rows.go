@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
@@ -133,20 +132,8 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 	if err := oneLatent(likOf(g.lin.Terms), "a GLM that reads its rows in passes"); err != nil {
 		return nil, err
 	}
-	if cols < 0 || cols > math.MaxInt32 {
-		return nil, fmt.Errorf("pgsvi: the number of columns is %d; it must be 0 to %d: %w", cols,
-			math.MaxInt32, ErrShape)
-	}
-	switch o := &g.opt; {
-	case o.Offset != nil || o.Weights != nil:
-		return nil, fmt.Errorf(
-			"pgsvi: offsets and weights belong to the rows; leave GLMOptions.Offset and Weights "+
-				"nil: %w", ErrParam)
-	case o.Covariance > FullCovariance:
-		return nil, fmt.Errorf(
-			"pgsvi: a GLM that reads its rows in passes does not support a %v covariance; use "+
-				"FullCovariance: %w",
-			o.Covariance, ErrParam)
+	if err := g.opt.checkRows(cols, "a GLM that reads its rows in passes does"); err != nil {
+		return nil, err
 	}
 	if err := errors.Join(g.setNames(cols), g.opt.checkBlocks(cols, 1)); err != nil {
 		return nil, err
@@ -172,6 +159,23 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 		}
 	}
 	return &glmRounds{linearRounds: g.linearRounds(cols), g: g}, nil
+}
+
+// checkRows returns an error if o does not suit a model of rows that are not kept, such as streams,
+// with the given number of columns. lacks is the subject of the error, and its verb.
+func (o *GLMOptions) checkRows(cols int, lacks string) error {
+	switch {
+	case cols < 0 || cols > math.MaxInt32:
+		return fmt.Errorf("pgsvi: the number of columns is %d; it must be 0 to %d: %w", cols,
+			math.MaxInt32, ErrShape)
+	case o.Offset != nil || o.Weights != nil:
+		return fmt.Errorf("pgsvi: offsets and weights belong to the rows; leave "+
+			"GLMOptions.Offset and Weights nil: %w", ErrParam)
+	case o.Covariance > FullCovariance:
+		return fmt.Errorf("pgsvi: %s not support a %v covariance; use FullCovariance: %w", lacks,
+			o.Covariance, ErrParam)
+	}
+	return nil
 }
 
 // linearRounds returns the engine for rows with the given number of columns, before the first
@@ -506,42 +510,39 @@ func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes boo
 	if !l.all {
 		return l.sample.Evaluate(theta, slack, most, slopes)
 	}
-	none := search.Point{F: math.Inf(1)}
+	x, err := l.fit(theta, slack, most, slopes)
+	return learn.Judge(l.workers.Halt, x, err)
+}
+
+// fit is Evaluate for all rows.
+func (l *rowsLearning) fit(theta []float64, slack, most float64, slopes bool) (x search.Point,
+	err error) {
 	r, err := l.at(theta)
 	if err != nil {
-		return none, nil
+		return search.Point{F: math.Inf(1)}, nil // out of range
 	}
-	h := l.workers.Halt
 	if err = l.begin(r, theta); err == nil {
 		err = l.climb(r, slack)
 	}
-	switch {
-	case h.Err() != nil:
-		return none, h.Err()
-	case err != nil && !errors.Is(err, ErrNotFinite) && !errors.Is(err, ErrNotPosDef):
-		return none, err
-	case err != nil:
-		return none, nil
+	if err != nil {
+		return x, err
 	}
 	c := &r.climb
 	l.found = rowsPoint{slices.Clone(theta), *c}
-	x := search.Point{F: -c.Found.ELBO, Slack: c.Gap()}
-	if slopes && x.F <= most {
-		q, d := c.At, r.g.dim()
-		variance := make([]float64, d)
-		for j := range variance {
-			variance[j] = q.Inv[j*d+j]
-		}
-		lik, ok := c.Tilted()
-		if !ok && len(c.Tilts) > 0 {
-			return none, nil
-		}
-		l.scale.Gradient(&x, r.g.lin.Prior.Prec, q.Mean, variance, q.L, lik)
-		if _, ok := dense.AllFinite(x.Grad); !ok {
-			return none, nil
-		}
+	if x.F, x.Slack = -c.Found.ELBO, c.Gap(); !slopes || x.F > most {
+		return x, nil
 	}
-	return x, h.Err()
+	q, d := c.At, r.g.dim()
+	variance := make([]float64, d)
+	for j := range variance {
+		variance[j] = q.Inv[j*d+j]
+	}
+	lik, ok := c.Tilted()
+	if !ok && len(c.Tilts) > 0 {
+		return search.Point{F: math.Inf(1)}, nil
+	}
+	l.scale.Gradient(&x, r.g.lin.Prior.Prec, q.Mean, variance, q.L, lik)
+	return x, nil
 }
 
 // begin starts the ascent at the q of the nearest θ, or at a fit of the sample.

@@ -55,14 +55,10 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMP
 	if err != nil {
 		return nil, err
 	}
-	if cols < 0 || cols > math.MaxInt32 {
-		return nil, fmt.Errorf("pgsvi: the number of columns is %d; it must be 0 to %d: %w", cols,
-			math.MaxInt32, ErrShape)
+	if err := g.opt.checkRows(cols, "streams do"); err != nil {
+		return nil, err
 	}
 	switch o := &g.opt; {
-	case o.Offset != nil || o.Weights != nil:
-		return nil, fmt.Errorf("pgsvi: offsets and weights belong to the rows; leave "+
-			"GLMOptions.Offset and Weights nil: %w", ErrParam)
 	case o.Autoscale:
 		return nil, fmt.Errorf(
 			"pgsvi: streams do not support Autoscale; set GLMOptions.PriorSD or Prior: %w",
@@ -74,9 +70,6 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMP
 		return nil, fmt.Errorf("pgsvi: streams do not support GLMOptions.Groups, but there is the "+
 			"group %q; fit the rows together with NewGLM: %w",
 			cmp.Or(o.Groups[0].Name, "group1"), ErrParam)
-	case o.Covariance > FullCovariance:
-		return nil, fmt.Errorf("pgsvi: streams do not support a %v covariance; use "+
-			"FullCovariance: %w", o.Covariance, ErrParam)
 	}
 	if err := g.opt.checkStream(cols + design.B2i(g.opt.Intercept)); err != nil {
 		return nil, err
@@ -497,6 +490,22 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 // takeOut adds the contributions of the rows to r.
 func (s *glmStream) takeOut(ctx context.Context, rows iter.Seq2[Row, error], r *removal) error {
 	defer s.buf.Reset(s.dim())
+	err := s.eachChecked(ctx, rows, func(row Row) error {
+		s.buf.Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.g.opt.Intercept)
+		if s.full() {
+			return s.takeOutBlock(r)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.takeOutBlock(r)
+}
+
+// eachChecked calls f with each of the rows to remove, after a check, until f returns an error.
+func (s *glmStream) eachChecked(ctx context.Context, rows iter.Seq2[Row, error],
+	f func(Row) error) error {
 	seen := s.seen
 	defer func() { s.seen = seen }()
 	s.seen = 0
@@ -508,17 +517,14 @@ func (s *glmStream) takeOut(ctx context.Context, rows iter.Seq2[Row, error], r *
 		if err == nil {
 			err = prefixed(s.check(row))
 		}
+		if err == nil {
+			err = f(row)
+		}
 		if err != nil {
 			return err
 		}
-		s.buf.Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.g.opt.Intercept)
-		if s.full() {
-			if err := s.takeOutBlock(r); err != nil {
-				return err
-			}
-		}
 	}
-	return s.takeOutBlock(r)
+	return nil
 }
 
 // takeOutBlock adds the contributions of the rows in the buffer to r, and empties the buffer.
@@ -609,21 +615,8 @@ const mostSiteError = 1
 func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error]) error {
 	all := s.together()
 	var gone []Row
-	seen := s.seen
-	defer func() { s.seen = seen }()
-	s.seen = 0
 	taken := term.NewBuffer(s.dim())
-	for row, err := range rows {
-		s.seen++
-		if err == nil && s.seen%256 == 1 && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		if err == nil {
-			err = prefixed(s.check(row))
-		}
-		if err != nil {
-			return err
-		}
+	err := s.eachChecked(ctx, rows, func(row Row) error {
 		if len(gone) == all.Rows() {
 			return fmt.Errorf("pgsvi: row %d to remove exceeds the %d rows of the posterior; "+
 				"remove only rows that were added: %w", len(gone), all.Rows(), ErrNotPosDef)
@@ -631,9 +624,10 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 		row.Ind, row.Val = slices.Clone(row.Ind), slices.Clone(row.Val)
 		gone = append(gone, row)
 		taken.Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.g.opt.Intercept)
-	}
-	if len(gone) == 0 {
 		return nil
+	})
+	if err != nil || len(gone) == 0 {
+		return err
 	}
 	rest, found := all.Without(taken)
 	if !found {

@@ -27,7 +27,7 @@ func responses(rng *rand.Rand, lik Likelihood, eta []float64) []float64 {
 	y := make([]float64, len(eta))
 	for i, e := range eta {
 		switch l := lik.(type) {
-		case BernoulliLogit, BernoulliProbit, logProbOnly:
+		case BernoulliLogit, BernoulliProbit:
 			y[i] = 1
 			if rng.Float64() > 1/(1+math.Exp(-e)) {
 				y[i] = -1

@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -19,6 +20,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 )
 
 // gpLearner is the Learner of a GP.
@@ -118,10 +120,8 @@ func newGPLearner(g *GP, opt *LearnOptions) (*gpLearner, error) {
 }
 
 func (l *gpLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
-	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: hyperparameters cannot be learned under %s; use KL: %w",
-			spell(d),
-			ErrNoProx)
+	if err := learnsUnder(d); err != nil {
+		return nil, err
 	}
 	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, compound(l.gp.kernel),
 		env.rng()), nil
@@ -151,11 +151,10 @@ func (s *learnSpace) found(res *Result) (st *learnStepper, k Kernel, lik Likelih
 
 func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *GPPosterior,
 	*Learned, error) {
-	st, k, lik, err := l.space.found(res)
+	st, gp, err := bestOf(l.space, res, l.at)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	gp := &GP{x: l.gp.x, kernel: k, terms: under(l.gp.terms, lik), opt: l.gp.opt}
 	learned := st.report(res, l)
 	last, stop := shortlyAfter(ctx)
 	defer stop()
@@ -164,12 +163,10 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	if m, ok := st.run.Model.(*learn.Latent); ok {
 		m.Release()
 	}
-	start, err := gp.NewStepper(last, nil, nil)
+	fitted, err := st.stepperAtBest(last, gp)
 	if err != nil {
 		return gp, nil, learned, err
 	}
-	fitted := start.(*siteStepper)
-	st.run.Model.(learn.Sited).Begin(fitted.alg)
 	if dense.NearlyDiagonal(latentCov(fitted.alg), gp.Len()) {
 		learned.Warnings = append(learned.Warnings,
 			"all covariances of different rows are nearly zero, because the length scale is "+
@@ -179,16 +176,22 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	err = st.fitFrom(ctx, s, fitted, learned)
 	defer fitted.begin(last, nil).Forget()
 	post, e := gp.Posterior(fitted)
-	if err == nil {
-		err = e
-	}
-	if post != nil {
+	if err = cmp.Or(err, e); post != nil {
 		post.spread = l.spread(st, post, latentCov(fitted.alg))
 	}
 	if err == nil && l.opt.Integrate {
 		err = l.integrate(ctx, st, s, learned, gp, post)
 	}
 	return gp, post, learned, err
+}
+
+// at returns the GP at θ.
+func (l *gpLearner) at(theta []float64) (*GP, error) {
+	k, _, lik, err := l.space.at(theta)
+	if err != nil {
+		return nil, err
+	}
+	return &GP{x: l.gp.x, kernel: k, terms: under(l.gp.terms, lik), opt: l.gp.opt}, nil
 }
 
 // latentCov returns the prior covariance of a GP.
@@ -432,10 +435,8 @@ func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPoste
 }
 
 func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
-	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: hyperparameters cannot be learned under %s; use KL: %w",
-			spell(d),
-			ErrNoProx)
+	if err := learnsUnder(d); err != nil {
+		return nil, err
 	}
 	m := sparse.NewLearning(l.rows, l.sees(), l.g.z.Division, l.g.Rank(), fitFeatures)
 	switch {
@@ -487,55 +488,57 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	defer stop()
 	var h parallel.Halt
 	h.Watch(last)
-	g := &SparseGP{lik: lik, opt: l.g.opt, x: l.g.x, terms: l.g.terms, rows: l.g.rows}
-	g.opt.Inducing, g.opt.Rank = m.Best.Z, 0
-	if l.g.rows == nil {
-		g.terms = under(g.terms, lik)
-		rank, _ := m.Best.Z.Dims()
-		if err := g.keepAmong(&h, l.g.z.Again(kernelOf(k)), m.Best.Z, rank); err != nil {
-			return nil, nil, learned, g.canceled(&h, err)
-		}
-	} else { // the best state has this factor
-		u := m.Factored(&h, kernelOf(k), m.Best.Z)
+	u := m.Factored(&h, kernelOf(k), m.Best.Z) // the factor of the best state
+	g, err := l.g.at(&h, l.g.z.Again(kernelOf(k)), lik, m.Best.Z, func(g *SparseGP) error {
 		if u == nil {
-			return nil, nil, learned,
-				g.canceled(&h,
-					fmt.Errorf("pgsvi: the covariance of the inducing inputs cannot be "+
-						"factorized: %w", ErrNotPosDef))
+			return fmt.Errorf("pgsvi: the covariance of the inducing inputs cannot be factorized: %w",
+				ErrNotPosDef)
 		}
-		if err := g.settle(&h, u); err != nil {
-			return nil, nil, learned, g.canceled(&h, err)
-		}
+		return g.settle(&h, u)
+	})
+	if err != nil {
+		return nil, nil, learned, err
 	}
 	learned.Warnings = append(learned.Warnings, l.tooFew(&h, g)...)
-	ended := st.run.Done && !st.run.Stale && ctx.Err() == nil
-	if l.g.rows == nil {
-		if ended {
-			fitted, err := g.NewStepper(ctx, nil, nil)
-			if err != nil {
-				return g, nil, learned, err
-			}
-			if u := m.Factored(&h, kernelOf(k), m.Best.Z); u != nil {
-				if q := u.Carry(g.z, m.Best.Look.Next.Mean, &m.Best.Look.Next); q != nil {
-					fitted.(*siteStepper).startAt(q)
-				}
-			}
-			err = st.fitFrom(ctx, s, fitted, learned)
-			defer fitted.(haltable).begin(last, nil).Forget()
-			post, e := g.Posterior(fitted)
-			if err == nil {
-				err = e
-			}
-			return g, post, learned, l.mix(ctx, st, s, learned, g, post, err)
-		}
-		g.rows = l.rows // the state consists of natural-gradient steps
+	post, err := l.posterior(ctx, last, s, st, g, u, learned)
+	if err == nil && l.opt.Integrate {
+		err = l.integrate(ctx, st, s, learned, g, post)
 	}
-	fitted, err := newSparseStepper(last, nil, g.z, g.rows, lik, m.Best.At)
+	return g, post, learned, err
+}
+
+// posterior returns the posterior of g, the model at the best θ of the search st. If the search has
+// ended, it also makes the final fit. Features that are kept are fitted from the last natural step of
+// the search, whose factor is u. Otherwise that step is the fit. last is the context of the posterior.
+func (l *sparseGPLearner) posterior(ctx, last context.Context, s *Solver, st *learnStepper,
+	g *SparseGP, u *sparse.Inducing, learned *Learned) (*SparseGPPosterior, error) {
+	best := &st.run.Model.(*sparse.Learning).Best
+	ended := st.run.Done && !st.run.Stale && ctx.Err() == nil
+	if l.g.rows == nil && ended {
+		fitted, err := g.NewStepper(ctx, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		if u != nil {
+			if q := u.Carry(g.z, best.Look.Next.Mean, &best.Look.Next); q != nil {
+				fitted.(*siteStepper).startAt(q)
+			}
+		}
+		err = st.fitFrom(ctx, s, fitted, learned)
+		defer fitted.(haltable).begin(last, nil).Forget()
+		post, e := g.Posterior(fitted)
+		return post, cmp.Or(err, e)
+	}
+	if l.g.rows == nil {
+		g.rows = l.rows // the state consists of natural-gradient steps
+		defer func() { g.rows = nil }()
+	}
+	fitted, err := newSparseStepper(last, nil, g.z, g.rows, g.lik, best.At)
 	if err != nil {
-		return g, nil, learned, prefixed(err)
+		return nil, prefixed(err)
 	}
 	if ended { // the pass that found the best θ has also ended
-		fitted.ascent.Adopt(m.Best.Look)
+		fitted.ascent.Adopt(best.Look)
 		learned.Fit = &Result{Stepper: fitted, Warnings: learned.Warnings}
 		learned.Fit.begin(nil)
 		if err = new(Solver).force(last, learned.Fit); err == nil {
@@ -543,13 +546,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 		}
 	}
 	post, e := g.Posterior(fitted)
-	if l.g.rows == nil {
-		g.rows = nil
-	}
-	if err == nil {
-		err = e
-	}
-	return g, post, learned, l.mix(ctx, st, s, learned, g, post, err)
+	return post, cmp.Or(err, e)
 }
 
 // SparseGP.Learn warns if the variances that the inducing inputs leave out cost more than
@@ -635,17 +632,9 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 	if err != nil || z == nil {
 		return g, prefixed(err)
 	}
-	moved := &SparseGP{lik: g.lik, opt: g.opt, x: g.x, terms: g.terms, rows: g.rows}
-	moved.opt.Inducing, moved.opt.Rank = z, 0
-	if g.rows == nil {
-		moved.terms = under(g.terms, g.lik)
-		rank, _ := z.Dims()
-		err = moved.keepAmong(&h, g.z.Division, z, rank)
-	} else {
-		err = moved.induce(&h, g.z.Division, z)
-	}
+	moved, err := g.at(&h, g.z.Division, g.lik, z, nil)
 	if err != nil {
-		return nil, g.canceled(&h, err)
+		return nil, err
 	}
 	if rows.All == nil {
 		return moved, nil
@@ -662,6 +651,29 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 		return g, nil
 	}
 	return moved, nil
+}
+
+// at returns g with the inducing inputs z of the division v and with another likelihood. If g reads
+// its rows in every pass, settle chooses among z; nil means induce.
+func (g *SparseGP) at(h *parallel.Halt, v sparse.Division, lik Likelihood, z *mat.Dense,
+	settle func(*SparseGP) error) (*SparseGP, error) {
+	of := &SparseGP{lik: lik, opt: g.opt, x: g.x, terms: g.terms, rows: g.rows}
+	of.opt.Inducing, of.opt.Rank = z, 0
+	var err error
+	switch {
+	case g.rows == nil:
+		of.terms = under(g.terms, lik)
+		rank, _ := z.Dims()
+		err = of.keepAmong(h, v, z, rank)
+	case settle != nil:
+		err = settle(of)
+	default:
+		err = of.induce(h, v, z)
+	}
+	if err != nil {
+		return nil, of.canceled(h, err)
+	}
+	return of, nil
 }
 
 // learnedRows is the number of rows from which a SparseGP with a Softmax learns its kernel.
@@ -854,17 +866,14 @@ func (l *gpLearner) integrate(ctx context.Context, st *learnStepper, by *Solver,
 			if x, err = st.run.Refit(theta); err != nil || math.IsInf(x.F, 1) {
 				return x, nil, err
 			}
-			k, _, lik, err := l.space.at(theta)
+			of, err := l.at(theta)
 			if err != nil {
 				return x, nil, err
 			}
-			of := &GP{x: gp.x, kernel: k, terms: under(gp.terms, lik), opt: gp.opt}
-			start, err := of.NewStepper(ctx, nil, nil)
+			fitted, err := st.stepperAtBest(ctx, of)
 			if err != nil {
 				return x, nil, err
 			}
-			fitted := start.(*siteStepper)
-			st.run.Model.(learn.Sited).Begin(fitted.alg)
 			defer fitted.begin(ctx, nil).Forget()
 			p, err = of.Posterior(fitted)
 			return x, p, err
@@ -895,16 +904,9 @@ func (l *sparseGPLearner) integrate(ctx context.Context, st *learnStepper, by *S
 			if err != nil {
 				return x, nil, nil // out of range
 			}
-			of := &SparseGP{lik: lik, opt: g.opt, x: g.x, terms: g.terms, rows: g.rows}
-			if g.rows == nil {
-				of.terms = under(g.terms, lik)
-				rank, _ := g.opt.Inducing.Dims()
-				err = of.keepAmong(&h, g.z.Again(kernelOf(k)), g.z.Inputs(), rank)
-			} else {
-				err = of.induce(&h, g.z.Again(kernelOf(k)), g.z.Inputs())
-			}
+			of, err := g.at(&h, g.z.Again(kernelOf(k)), lik, g.z.Inputs(), nil)
 			if err != nil {
-				return x, nil, g.canceled(&h, err)
+				return x, nil, err
 			}
 			p, res, err := of.Fit(ctx, run)
 			if err == nil {
@@ -916,13 +918,4 @@ func (l *sparseGPLearner) integrate(ctx context.Context, st *learnStepper, by *S
 		post.mixture = &mixedPosteriors[*SparseGPPosterior]{m.prob, m.parts}
 	}
 	return err
-}
-
-// mix calls integrate if the options ask for it and err, the error so far, is nil.
-func (l *sparseGPLearner) mix(ctx context.Context, st *learnStepper, by *Solver, learned *Learned,
-	g *SparseGP, post *SparseGPPosterior, err error) error {
-	if err != nil || !l.opt.Integrate {
-		return err
-	}
-	return l.integrate(ctx, st, by, learned, g, post)
 }

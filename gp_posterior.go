@@ -623,19 +623,11 @@ func (p *GPPosterior) saved() (*savedGP, error) {
 	if s.Likelihood, err = saveValue(p.lik); err != nil {
 		return nil, err
 	}
-	if p.mixture == nil {
-		return s, nil
-	}
-	s.Prob = p.mixture.prob
-	for _, of := range p.mixture.parts {
-		part, err := of.saved()
-		if err != nil {
-			return nil, err
-		}
+	s.Prob, s.Parts, err = savedParts(p.mixture, (*GPPosterior).saved)
+	for _, part := range s.Parts {
 		part.X = nil
-		s.Parts = append(s.Parts, part)
 	}
-	return s, nil
+	return s, err
 }
 
 // predictWork is the working memory for one block.

@@ -387,18 +387,8 @@ func (p *SparseGPPosterior) saved() (*savedSparseGP, error) {
 	if s.Likelihood, err = saveValue(p.lik); err != nil {
 		return nil, err
 	}
-	if p.mixture == nil {
-		return s, nil
-	}
-	s.Prob = p.mixture.prob
-	for _, of := range p.mixture.parts {
-		part, err := of.saved()
-		if err != nil {
-			return nil, err
-		}
-		s.Parts = append(s.Parts, part)
-	}
-	return s, nil
+	s.Prob, s.Parts, err = savedParts(p.mixture, (*SparseGPPosterior).saved)
+	return s, err
 }
 
 // loadMixture returns the mixture of p, whose file is s.

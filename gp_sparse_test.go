@@ -148,7 +148,7 @@ func toyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
 		switch lik.(type) {
 		case Poisson:
 			y[i] = math.Floor(math.Exp(f) + 2*rng.Float64())
-		case BernoulliLogit, BernoulliProbit, logProbOnly:
+		case BernoulliLogit, BernoulliProbit:
 			y[i] = 1
 			if rng.Float64() > 1/(1+math.Exp(-f)) {
 				y[i] = -1
@@ -161,16 +161,6 @@ func toyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
 		}
 	}
 	return x, y
-}
-
-// logProbOnly is a custom likelihood, the logit, without any optional method.
-type logProbOnly struct{}
-
-func (logProbOnly) LogProb(y, eta float64) float64 {
-	if x := y * eta; x < 0 {
-		return x - math.Log1p(math.Exp(x))
-	}
-	return -math.Log1p(math.Exp(-y * eta))
 }
 
 func mustFit(t testing.TB, gp *GP, s *Solver) (*GPPosterior, *Result) {

@@ -32,6 +32,15 @@ func newLearnStepper(m learn.Model, space *learnSpace, n int, o *LearnOptions, c
 	return &learnStepper{run: learn.NewRun(m, &space.Space, n, of, rng), space: space, n: n}
 }
 
+// learnsUnder returns an error that wraps ErrNoProx unless d is KL.
+func learnsUnder(d Divergence) error {
+	if isKL(d) {
+		return nil
+	}
+	return fmt.Errorf("pgsvi: hyperparameters cannot be learned under %s; use KL: %w", spell(d),
+		ErrNoProx)
+}
+
 // Run returns the search, for the packages of this module.
 func (s *learnStepper) Run() *learn.Run { return s.run }
 
@@ -237,6 +246,26 @@ func (s *learnSpace) searchOf(res *Result) (*learnStepper, error) {
 				"responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
 	}
 	return st, nil
+}
+
+// bestOf returns the search over s that made res, and the model at its best θ, which at returns.
+func bestOf[M any](s *learnSpace, res *Result, at func(theta []float64) (M, error)) (st *learnStepper,
+	m M, err error) {
+	if st, err = s.searchOf(res); err == nil {
+		m, err = at(st.run.Best.Theta)
+	}
+	return st, m, err
+}
+
+// stepperAtBest returns a Stepper of m, the GP or GLM at some θ, at the best q of the search.
+func (s *learnStepper) stepperAtBest(ctx context.Context, m Model) (*siteStepper, error) {
+	start, err := m.NewStepper(ctx, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	fitted := start.(*siteStepper)
+	s.run.Model.(learn.Sited).Begin(fitted.alg)
+	return fitted, nil
 }
 
 // fitFrom runs the final fit with s from the state fitted if the search has ended, and records the

@@ -1118,6 +1118,22 @@ type mixedPosteriors[P latents] struct {
 	parts []P
 }
 
+// savedParts returns the probabilities of m, which may be nil, and its parts in their saved form.
+func savedParts[P latents, S any](m *mixedPosteriors[P], save func(P) (S, error)) (prob []float64,
+	parts []S, err error) {
+	if m == nil {
+		return nil, nil, nil
+	}
+	for _, p := range m.parts {
+		part, err := save(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		parts = append(parts, part)
+	}
+	return m.prob, parts, nil
+}
+
 // all returns the parts of m, which may be nil; see latents.
 func (m *mixedPosteriors[P]) all() (prob []float64, parts []latents) {
 	if m == nil {

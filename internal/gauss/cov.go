@@ -221,8 +221,13 @@ func (c *Dual) Mul(dst, x []float64) {
 	for a, i := range c.Fac.Pos {
 		r[a] = c.Fac.Sp[a] * eta[i]
 	}
+	c.subSites(dst, r)
+}
+
+// subSites subtracts Λ0⁻¹XᵀS½B⁻¹r from dst, and overwrites r.
+func (c *Dual) subSites(dst, r []float64) {
 	dense.Potrs(c.Fac.Lp, r)
-	clear(eta)
+	eta := make([]float64, c.X.Rows)
 	for a, i := range c.Fac.Pos {
 		eta[i] = -c.Fac.Sp[a] * r[a]
 	}
@@ -298,15 +303,7 @@ func (c *Dual) Draw(dst []float64, rng *rand.Rand) error {
 	for a, i := range c.Fac.Pos {
 		r[a] = c.Fac.Sp[a]*eta[i] + rng.NormFloat64()
 	}
-	dense.Potrs(c.Fac.Lp, r)
-	clear(eta)
-	for a, i := range c.Fac.Pos {
-		eta[i] = -c.Fac.Sp[a] * r[a]
-	}
-	h, z := make([]float64, len(dst)), make([]float64, len(dst))
-	c.X.AddMulT(h, eta, nil)
-	c.Prior.Solve(z, h)
-	floats.Add(dst, z)
+	c.subSites(dst, r)
 	floats.Add(dst, w0)
 	return nil
 }

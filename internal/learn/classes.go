@@ -1,68 +1,14 @@
 package learn
 
 import (
-	"errors"
-	"math"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/search"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
-	"github.com/pgsvi/pgsvi/internal/term"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
-
-// softmaxModel holds the code that all models with K latent values per term share. q is a
-// contrast mean field, improved by steps until the next one predicts a small gain.
-type softmaxModel struct {
-	memory
-	workers term.Crew
-	units   float64
-}
-
-// Use implements Model.
-func (l *softmaxModel) Use(c term.Crew) { l.workers = c }
-
-// Work implements Model.
-func (l *softmaxModel) Work() float64 { return l.units }
-
-// point returns the Point of the best q of s at θ. Each evaluation of s costs the given units of
-// work, and err is the error of creating s. If −ELBO is at most most, slopes completes the Point.
-func (l *softmaxModel) point(s *site.BaseAlgebra, err error, theta []float64, slack, most, work float64,
-	slopes func(x *search.Point) error) (search.Point, error) {
-	none, x := search.Point{F: math.Inf(1)}, search.Point{}
-	if err == nil {
-		x.Slack, err = l.settle(s, theta, slack)
-		l.units += work * float64(s.Batch.Evaluations)
-	}
-	if err == nil {
-		x.F = s.Batch.Cur.Value
-		if x.F <= most && !math.IsInf(x.F, 0) {
-			err = slopes(&x)
-		}
-	}
-	switch halted := l.workers.Halt.Err(); {
-	case halted != nil:
-		return none, halted
-	case errors.Is(err, sentinel.ErrNotFinite), errors.Is(err, sentinel.ErrNotPosDef):
-		return none, nil // out of range
-	case err != nil:
-		return none, err
-	case math.IsNaN(x.F), math.IsInf(x.F, 0):
-		return none, nil
-	}
-	if _, ok := dense.AllFinite(x.Grad); !ok {
-		return none, nil
-	}
-	if x.Info != nil && math.IsNaN(floats.Sum(x.Info.RawSymmetric().Data)) {
-		return none, nil
-	}
-	return x, nil
-}
 
 // The steps end if slowSteps steps gain less than the fraction slowPart of the rest.
 const (
@@ -70,52 +16,59 @@ const (
 	slowPart  = 0.2
 )
 
-// settle moves s to the best q at θ, within the given number of nats, and returns the number of
-// nats that may be left.
-func (l *softmaxModel) settle(s *site.BaseAlgebra, theta []float64, slack float64) (gap float64, err error) {
-	if len(l.past) > 0 {
-		at := sites{gamma: make([]float64, s.N), a: make([]float64, s.N), m: make([]float64, s.N)}
-		l.extrapolate(at.gamma, at.a, at.m, theta)
+// softmax returns the Point of the best q of s at θ, a contrast mean field, and remembers its sites.
+// It takes steps until the next one predicts a gain of at most slack nats. Each evaluation of s costs
+// the given units of work. slopes adds derivatives to a Point that is wanted.
+func (l *fitter) softmax(s *site.BaseAlgebra, theta []float64, slack, most, work float64,
+	slopes func(x *search.Point) error) (x search.Point, err error) {
+	defer func() { l.units += work * float64(s.Batch.Evaluations) }()
+	if at := l.foreseen(theta); at != nil {
 		s.StartAt(at.gamma, at.a, at.m)
 	} else if _, err = s.Ascend(); err != nil {
-		return 0, err
+		return x, err
 	}
 	var past [slowSteps]float64
 	for i := range learnSteps {
 		if err = s.Refresh(); err != nil {
-			return 0, err
+			return x, err
 		}
-		if gap, err = s.Promise(); err != nil {
-			return 0, err
+		if x.Slack, err = s.Promise(); err != nil {
+			return x, err
 		}
 		before, now := &past[i%slowSteps], s.Batch.Cur.Value
-		if gap <= slack || i >= slowSteps && *before-now < slowPart*gap {
+		if x.Slack <= slack || i >= slowSteps && *before-now < slowPart*x.Slack {
 			break
 		}
 		*before = now
 		if _, err = s.Ascend(); err != nil {
-			return 0, err
+			return x, err
 		}
 		if s.Distance == 0 {
 			break
 		}
 	}
 	q := &s.Batch.Cur
-	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A),
-		slices.Clone(q.M)}
-	return gap, nil
+	l.remember(theta, q.Gamma, q.A, q.M)
+	if x.F = q.Value; wanted(x.F, most) {
+		err = slopes(&x)
+	}
+	return x, err
 }
 
 // Classes is the Model of a GLM with K scores. The hyperparameters are the standard deviations of
 // the weights, shared by all classes or separate for each, and the covariances of the effects of
 // groups (effects.go), whose −log p(Σ) is part of the value. Its Work counts passes over the rows.
 type Classes struct {
-	softmaxModel
+	fitter
 	prior *BlockPrior
 }
 
 // NewClasses returns the Model of a GLM with the given prior.
-func NewClasses(prior *BlockPrior) *Classes { return &Classes{prior: prior} }
+func NewClasses(prior *BlockPrior) *Classes {
+	l := &Classes{fitter: fitter{n: prior.base.Terms.Elements()}, prior: prior}
+	l.fit = l.fitAt
+	return l
+}
 
 // Digest implements Model.
 func (l *Classes) Digest(d *save.Digest) {
@@ -123,21 +76,11 @@ func (l *Classes) Digest(d *save.Digest) {
 	d.Text("classes")
 }
 
-// State implements Model.
-func (l *Classes) State(c *save.Coder, n int) {
-	l.memory.state(c, n, l.prior.base.Terms.Elements())
-	c.Float(&l.units)
-}
-
-// Evaluate implements Model.
-func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
-	search.Point, error) {
+// fitAt implements fitter.fit.
+func (l *Classes) fitAt(theta []float64, slack, most float64) (x search.Point, err error) {
 	lin, err := l.prior.At(theta)
 	if err != nil {
-		return search.Point{F: math.Inf(1)}, nil // out of range
-	}
-	if !slopes {
-		most = math.Inf(-1)
+		return x, errNoValue
 	}
 	prior, params := search.Point{}, []float64(nil)
 	if l.prior.effects != nil {
@@ -145,7 +88,10 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 		l.prior.addPriors(&prior, params)
 	}
 	s, err := site.NewSoftmaxAlgebra(lin, l.workers)
-	x, err := l.point(&s.BaseAlgebra, err, theta, slack, most-prior.F, 1,
+	if err != nil {
+		return x, err
+	}
+	x, err = l.softmax(&s.BaseAlgebra, theta, slack, most-prior.F, 1,
 		func(x *search.Point) error { return l.slopes(x, s, lin, theta, params) })
 	if params != nil && x.Grad == nil {
 		l.prior.addPriors(&x, params)

@@ -2,7 +2,6 @@ package learn
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -20,16 +19,18 @@ const ClassesTol = 0.1
 // ClassesGP is the Model of K functions with one covariance. Its Work counts Cholesky
 // factorizations.
 type ClassesGP struct {
-	softmaxModel
-	prior  Prior
-	space  *Space
-	n, k   int
-	cov, w []float64
+	fitter
+	prior   Prior
+	space   *Space
+	k, rows int
+	cov, w  []float64
 }
 
 // NewClassesGP returns the Model of K functions at n rows with the given prior.
 func NewClassesGP(prior Prior, space *Space, n, k int) *ClassesGP {
-	return &ClassesGP{prior: prior, space: space, n: n, k: k}
+	l := &ClassesGP{fitter: fitter{n: n * k}, prior: prior, space: space, k: k, rows: n}
+	l.fit = l.fitAt
+	return l
 }
 
 // Digest implements Model.
@@ -38,27 +39,20 @@ func (l *ClassesGP) Digest(d *save.Digest) {
 	d.Text("classes")
 }
 
-// State implements Model.
-func (l *ClassesGP) State(c *save.Coder, n int) {
-	l.memory.state(c, n, l.n*l.k)
-	c.Float(&l.units)
-}
-
-// Evaluate implements Model.
-func (l *ClassesGP) Evaluate(theta []float64, slack, most float64, slopes bool) (
-	search.Point, error) {
-	l.cov = dense.Resize(l.cov, l.n*l.n)
+// fitAt implements fitter.fit.
+func (l *ClassesGP) fitAt(theta []float64, slack, most float64) (x search.Point, err error) {
+	l.cov = dense.Resize(l.cov, l.rows*l.rows)
 	terms, ok := l.prior.Covariance(l.workers.Halt, l.cov, theta)
-	if !ok { // out of range
-		return search.Point{F: math.Inf(1)}, l.workers.Halt.Err()
-	}
-	if !slopes {
-		most = math.Inf(-1)
+	if !ok {
+		return x, errNoValue
 	}
 	s, err := site.NewSoftmaxGP(terms, l.cov, l.workers)
+	if err != nil {
+		return x, err
+	}
 	// factors, inverses and covariances of the classes and of their sum
 	work := 3 * float64(l.k+1)
-	return l.point(&s.BaseAlgebra, err, theta, slack, most, work, func(x *search.Point) error {
+	return l.softmax(&s.BaseAlgebra, theta, slack, most, work, func(x *search.Point) error {
 		return l.slopes(x, s)
 	})
 }
@@ -67,7 +61,7 @@ func (l *ClassesGP) Evaluate(theta []float64, slack, most float64, slopes bool) 
 //
 //	½Σ_c U_cᵀW_cU_c,   U_c = ∂C a_c,   W_c = (C + Γ_c⁻¹)⁻¹.
 func (l *ClassesGP) slopes(x *search.Point, s *site.SoftmaxGP) error {
-	n, nf := l.n, len(l.space.Coords)
+	n, nf := l.rows, len(l.space.Coords)
 	l.w = dense.Resize(l.w, n*n)
 	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
 	u := dense.General(make([]float64, n*nf), n, nf)

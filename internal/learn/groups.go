@@ -4,11 +4,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/search"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -20,13 +18,12 @@ import (
 // derivatives are those at the best Σ (envelope theorem). Its value is −ELBO − log p(Σ).
 
 // Groups is the Model of a GLM whose prior has blocks. It remembers the sites of the rows and Σ.
+// Its Work counts passes over the rows.
 type Groups struct {
-	memory
-	prior   *BlockPrior
-	workers term.Crew
-	units   float64
+	fitter
+	prior *BlockPrior
 
-	l, found, best [][]float64 // L of the factors: last kept, last found, and at the best θ
+	l, foundL, bestL [][]float64 // L of the factors: last kept, last found, and at the best θ
 
 	last     *site.ArrowAlgebra // the next fit takes its layout
 	evidence *site.Evidence     // for Gaussian noise
@@ -35,12 +32,18 @@ type Groups struct {
 var _ Sited = (*Groups)(nil)
 
 // NewGroups returns the Model of a GLM with the given prior.
-func NewGroups(prior *BlockPrior) *Groups { return &Groups{prior: prior} }
+func NewGroups(prior *BlockPrior) *Groups {
+	l := &Groups{fitter: fitter{n: prior.base.X.Rows}, prior: prior}
+	l.fit = l.fitAt
+	return l
+}
 
 // NewGroupsOf returns the Model of a GLM with Gaussian noise whose rows are not kept, given its
 // evidence. The rows of the prior are a sample, which no result depends on.
 func NewGroupsOf(prior *BlockPrior, e *site.Evidence) *Groups {
-	return &Groups{prior: prior, evidence: e}
+	l := NewGroups(prior)
+	l.evidence = e
+	return l
 }
 
 // Digest implements Model.
@@ -51,38 +54,34 @@ func (l *Groups) Digest(d *save.Digest) {
 
 // Use implements Model.
 func (l *Groups) Use(c term.Crew) {
-	l.workers = c
+	l.fitter.Use(c)
 	if l.evidence != nil {
 		l.evidence.Use(c)
 	}
 }
 
-// Work implements Model, in passes over the rows.
-func (l *Groups) Work() float64 { return l.units }
-
 // Keep implements Model.
 func (l *Groups) Keep(best bool) {
-	l.memory.Keep(best)
-	l.l = gauss.CloneLists(l.found)
+	l.fitter.Keep(best)
+	l.l = gauss.CloneLists(l.foundL)
 	if best {
-		l.best = l.l
+		l.bestL = l.l
 	}
 }
 
 // Begin implements Sited.
 func (l *Groups) Begin(alg site.Algebra) {
-	l.memory.Begin(alg)
-	if a, ok := alg.(*site.ArrowAlgebra); ok && l.best != nil {
-		a.SetL(l.best)
+	l.fitter.Begin(alg)
+	if a, ok := alg.(*site.ArrowAlgebra); ok && l.bestL != nil {
+		a.SetL(l.bestL)
 	}
 }
 
 // State implements Model.
 func (l *Groups) State(c *save.Coder, n int) {
-	l.memory.state(c, n, l.prior.base.X.Rows)
-	c.Float(&l.units)
+	l.fitter.State(c, n)
 	blocks := gauss.NewArrowShape(&l.prior.base.Prior).Blocks
-	for _, list := range []*[][]float64{&l.l, &l.best} {
+	for _, list := range []*[][]float64{&l.l, &l.bestL} {
 		known := *list != nil
 		if c.Bool(&known); !known {
 			continue
@@ -96,33 +95,21 @@ func (l *Groups) State(c *save.Coder, n int) {
 	}
 }
 
-// Evaluate implements Model.
-func (l *Groups) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error) {
-	none := search.Point{F: math.Inf(1)}
+// fitAt implements fitter.fit.
+func (l *Groups) fitAt(theta []float64, slack, most float64) (x search.Point, err error) {
 	lin, err := l.prior.At(theta)
 	if err != nil {
-		return none, nil // out of range
+		return x, errNoValue
 	}
-	var x search.Point
 	if lin.Terms.Noise() > 0 {
-		x, err = l.gaussian(lin, theta, slopes)
-	} else {
-		l.prior.ruled(lin)
-		err = lin.Terms.Sure(func() (err error) {
-			x, err = l.fit(lin, theta, slack, most, slopes)
-			return err
-		})
+		return l.gaussian(lin, theta, most)
 	}
-	if valued, err := hasValue(l.workers, err); !valued {
-		return none, err
-	}
-	if math.IsNaN(x.F) || math.IsInf(x.F, 0) {
-		return none, nil
-	}
-	if _, ok := dense.AllFinite(x.Grad); !ok {
-		return none, nil
-	}
-	return x, nil
+	l.prior.ruled(lin)
+	err = lin.Terms.Sure(func() (err error) {
+		x, err = l.fitSites(lin, theta, slack, most)
+		return err
+	})
+	return x, err
 }
 
 // Steps of differences in θ: of the gradient, and of the curvature.
@@ -131,8 +118,8 @@ const (
 	evidenceBend = 1e-2
 )
 
-// gaussian is Evaluate for Gaussian noise, from sums over the rows.
-func (l *Groups) gaussian(lin *site.LinearModel, theta []float64, slopes bool) (x search.Point,
+// gaussian is fitAt for Gaussian noise, from sums over the rows.
+func (l *Groups) gaussian(lin *site.LinearModel, theta []float64, most float64) (x search.Point,
 	err error) {
 	if l.evidence == nil {
 		if l.evidence, err = site.NewEvidence(lin, l.workers); err != nil {
@@ -145,12 +132,11 @@ func (l *Groups) gaussian(lin *site.LinearModel, theta []float64, slopes bool) (
 		copy(e.L()[i], from)
 	}
 	x.F = -e.Maximize(lin.Terms.Noise(), lin.Prior.Prec)
-	l.found = gauss.CloneLists(e.L())
-	n := lin.X.Rows
-	l.memory.found = sites{slices.Clone(theta), make([]float64, n), make([]float64, n),
-		make([]float64, n)}
-	lin.Terms.KnownSites(l.memory.found.gamma, l.memory.found.a)
-	if !slopes {
+	l.foundL = gauss.CloneLists(e.L())
+	gamma, a := make([]float64, l.n), make([]float64, l.n)
+	lin.Terms.KnownSites(gamma, a)
+	l.remember(theta, gamma, a, make([]float64, l.n))
+	if math.IsInf(most, -1) {
 		return x, nil
 	}
 	k := len(theta)
@@ -174,9 +160,9 @@ func (l *Groups) gaussian(lin *site.LinearModel, theta []float64, slopes bool) (
 	return x, nil
 }
 
-// fit is Evaluate for other likelihoods.
-func (l *Groups) fit(lin *site.LinearModel, theta []float64, slack, most float64,
-	slopes bool) (x search.Point, err error) {
+// fitSites is fitAt for other likelihoods.
+func (l *Groups) fitSites(lin *site.LinearModel, theta []float64, slack, most float64) (
+	x search.Point, err error) {
 	s, err := site.NewArrowAlgebraIn(l.last, lin, l.workers)
 	if l.last = s; err != nil {
 		return x, err
@@ -184,24 +170,20 @@ func (l *Groups) fit(lin *site.LinearModel, theta []float64, slack, most float64
 	if l.l != nil {
 		s.SetL(l.l)
 	}
-	if len(l.past) > 0 {
-		gamma, a, m := make([]float64, s.N), make([]float64, s.N), make([]float64, s.N)
-		l.extrapolate(gamma, a, m, theta)
-		s.StartAt(gamma, a, m)
+	if at := l.foreseen(theta); at != nil {
+		s.StartAt(at.gamma, at.a, at.m)
 	}
-	gap, err := s.Settle(slack, learnSteps)
-	if err != nil {
+	if x.Slack, err = s.Settle(slack, learnSteps); err != nil {
 		return x, err
 	}
 	l.units += float64(s.Batch.Evaluations)
 	q := &s.Batch.Cur
-	l.memory.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A),
-		slices.Clone(q.M)}
-	l.found = s.L()
-	if x.F, x.Slack = q.Value, gap; q.Wild {
-		return x, sentinel.ErrNotFinite
+	l.remember(theta, q.Gamma, q.A, q.M)
+	l.foundL = s.L()
+	if x.F = q.Value; q.Wild {
+		return x, errNoValue
 	}
-	if slopes && x.F <= most {
+	if wanted(x.F, most) {
 		err = l.slopes(&x, s, lin, theta)
 	}
 	return x, err
@@ -214,21 +196,10 @@ func (l *Groups) slopes(x *search.Point, s *site.ArrowAlgebra, lin *site.LinearM
 	if err != nil {
 		return err
 	}
-	q, d, nf := &s.Batch.Cur.Marginals, len(mean), len(theta)
+	d, nf := len(mean), len(theta)
 	variance := make([]float64, d)
 	cov.(*gauss.Arrow).BorderDiag(variance)
-	r, own := l.prior.scaleSlopes(x, lin.Prior.Prec, mean, variance)
-	least := make([]float64, nf)
-	var u []float64
-	for _, i := range l.prior.space.likelihoods() {
-		if u == nil {
-			u = make([]float64, lin.X.Rows*nf)
-		}
-		x.Grad[i], least[i] = l.prior.space.likelihoodSlope(u[i:], lin.Terms, q, l.workers, theta, i)
-	}
-	if u != nil {
-		l.prior.likelihoodInfo(r, own, u, lin.X, q)
-	}
+	r, own, least := l.prior.slopes(x, lin, &s.Batch.Cur.Marginals, mean, variance, l.workers, theta)
 	col, vr := make([]float64, d), make([]float64, d)
 	for i := range nf {
 		for j := range col {

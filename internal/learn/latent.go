@@ -1,18 +1,15 @@
 package learn
 
 import (
-	"errors"
+	"cmp"
 	"math"
 	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/fma"
-	"github.com/pgsvi/pgsvi/internal/logprob"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/search"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
@@ -20,54 +17,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// sites are the sites found at a θ, with a = K⁻¹m.
-type sites struct{ theta, gamma, a, m []float64 }
-
-func (l *sites) state(c *save.Coder, n, rows int) {
-	c.Floats(n, &l.theta)
-	c.Floats(rows, &l.gamma, &l.a, &l.m)
-}
-
 // collectRows is the number of rows from which the matrices of a search are worth a collection of
 // garbage.
 const collectRows = 2000
-
-// pastSites is the number of θ whose sites are remembered.
-const pastSites = 8
-
-// memory are the sites found at the last few θ, and at the best.
-type memory struct {
-	past        []sites // the last last
-	best, found sites
-}
-
-// Keep implements Model.
-func (l *memory) Keep(best bool) {
-	if len(l.past) == pastSites {
-		l.past = slices.Delete(l.past, 0, 1)
-	}
-	l.past = append(l.past, l.found)
-	if best {
-		l.best = l.found
-	}
-}
-
-// state writes or reads l for the given number of rows and n parameters.
-func (l *memory) state(c *save.Coder, n, rows int) {
-	k := len(l.past)
-	c.Int(&k)
-	c.Check(k >= 0 && k <= pastSites, "a search remembers %d sites", k)
-	if c.Err() != nil {
-		return
-	}
-	if c.Reading() {
-		l.past = make([]sites, k)
-	}
-	for i := range l.past {
-		l.past[i].state(c, n, rows)
-	}
-	l.best.state(c, n, rows)
-}
 
 // Prior is a prior N(0, K) of N latent values as a function of hyper-parameters.
 type Prior interface {
@@ -89,12 +41,9 @@ type Prior interface {
 
 // Latent is the Model of n latent values with all of their covariance.
 type Latent struct {
-	memory
-	prior   Prior
-	space   *Space
-	n       int
-	workers term.Crew
-	units   float64
+	fitter
+	prior Prior
+	space *Space
 
 	k     []float64
 	prob  site.Problem
@@ -104,7 +53,9 @@ type Latent struct {
 
 // NewLatent returns the Model of n latent values with the given prior.
 func NewLatent(prior Prior, space *Space, n int) *Latent {
-	return &Latent{prior: prior, space: space, n: n}
+	l := &Latent{fitter: fitter{n: n}, prior: prior, space: space}
+	l.fit = l.fitAt
+	return l
 }
 
 // Digest implements Model.
@@ -112,8 +63,8 @@ func (l *Latent) Digest(d *save.Digest) { l.prior.Digest(d) }
 
 // Use implements Model.
 func (l *Latent) Use(c term.Crew) {
-	l.workers, l.prob.Workers = c, c
-	l.mover.Fac.Halt = c.Halt
+	l.fitter.Use(c)
+	l.prob.Workers, l.mover.Fac.Halt = c, c.Halt
 }
 
 // Work implements Model.
@@ -121,8 +72,8 @@ func (l *Latent) Work() float64 { return l.units + l.mover.units }
 
 // State implements Model.
 func (l *Latent) State(c *save.Coder, n int) {
-	l.memory.state(c, n, l.n)
-	c.Float(&l.units, &l.mover.units)
+	l.fitter.State(c, n)
+	c.Float(&l.mover.units)
 }
 
 // Release gives up the matrices of n × n numbers. The next Evaluate makes them again.
@@ -136,51 +87,35 @@ func (l *Latent) Release() {
 	}
 }
 
-// Evaluate implements Model.
-func (l *Latent) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error) {
-	none := search.Point{F: math.Inf(1)}
+// fitAt implements fitter.fit.
+func (l *Latent) fitAt(theta []float64, slack, most float64) (x search.Point, err error) {
 	l.k = dense.Resize(l.k, l.n*l.n)
 	terms, ok := l.prior.Covariance(l.workers.Halt, l.k, theta)
-	if err := l.workers.Halt.Err(); err != nil {
-		return none, err
-	}
 	if !ok {
-		return none, nil // out of range
+		return x, errNoValue
 	}
-	var gap float64
-	err := terms.Sure(func() (err error) {
-		gap, err = l.expect(terms, theta, slack)
+	err = terms.Sure(func() (err error) {
+		x.Slack, err = l.expect(terms, theta, slack)
 		return err
 	})
-	if halted := l.workers.Halt.Err(); halted != nil {
-		return none, halted
-	}
-	if err != nil && !errors.Is(err, sentinel.ErrNotFinite) {
-		return none, err
+	if err = cmp.Or(l.workers.Halt.Err(), err); err != nil {
+		return x, err
 	}
 	q := &l.prob.Cur
-	if err != nil || math.IsNaN(q.Value) || math.IsInf(q.Value, 0) || !l.resolved() {
-		return none, nil
+	if !l.resolved() {
+		return x, errNoValue
 	}
-	gap += l.rounding()
-	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A),
-		slices.Clone(q.M)}
-	x := search.Point{F: q.Value, Slack: gap}
-	if !slopes || x.F > most {
+	l.remember(theta, q.Gamma, q.A, q.M)
+	x.F, x.Slack = q.Value, x.Slack+l.rounding()
+	if !wanted(x.F, most) {
 		return x, nil
 	}
 	if !l.mover.Current {
 		if _, l.mover.Current = l.mover.Cover(l.prob.Try.V, q.Gamma); !l.mover.Current {
-			return none, l.workers.Halt.Err()
+			return x, errNoValue
 		}
 	}
 	l.slopes(&x, terms, theta)
-	if err := l.workers.Halt.Err(); err != nil {
-		return none, err
-	}
-	if _, ok := dense.AllFinite(x.Grad); !ok {
-		return none, nil
-	}
 	return x, nil
 }
 
@@ -372,9 +307,6 @@ func (l *Latent) cold(terms *term.Terms) error {
 	return nil
 }
 
-// mostSecant bounds by how much log γ is extrapolated.
-const mostSecant = 2
-
 // warm starts q from the sites of the nearest θ so far, moved along secants, and reports whether
 // it could.
 func (l *Latent) warm(terms *term.Terms, theta []float64) bool {
@@ -395,99 +327,6 @@ func (l *Latent) warm(terms *term.Terms, theta []float64) bool {
 	p.Mover.Accept()
 	l.mover.Current = true
 	return true
-}
-
-// extrapolate stores the sites of the nearest θ so far, moved along secants to θ.
-func (l *memory) extrapolate(gamma, a, m, theta []float64) {
-	from := 0
-	for i := range l.past {
-		if floats.Distance(l.past[i].theta, theta, 2) <= floats.Distance(l.past[from].theta, theta,
-			2) {
-			from = i
-		}
-	}
-	near := &l.past[from]
-	copy(gamma, near.gamma)
-	copy(a, near.a)
-	copy(m, near.m)
-	l.secants(gamma, a, m, from, theta)
-}
-
-// secants extrapolates γ, a and m from the given past θ to the new θ, as if log γ, a and m were
-// linear in it: with the coefficients c = argmin |θ − θ_0 − Σ c_j(θ_j − θ_0)|².
-func (l *memory) secants(gamma, a, m []float64, from int, theta []float64) {
-	near := &l.past[from]
-	for i := range l.past {
-		if floats.Min(l.past[i].gamma) <= 0 {
-			return
-		}
-	}
-	k := len(l.past) - 1
-	if k == 0 {
-		return
-	}
-	var others []*sites
-	for i := range l.past {
-		if i != from {
-			others = append(others, &l.past[i])
-		}
-	}
-	diff := mat.NewDense(len(theta), k, nil)
-	goal := mat.NewVecDense(len(theta), nil)
-	for d, t := range theta {
-		goal.SetVec(d, t-near.theta[d])
-		for j, o := range others {
-			diff.Set(d, j, o.theta[d]-near.theta[d])
-		}
-	}
-	var gram mat.SymDense
-	gram.SymOuterK(1, diff.T())
-	var trace float64
-	for j := range k {
-		trace += gram.At(j, j)
-	}
-	for j := range k {
-		gram.SetSym(j, j, gram.At(j, j)+1e-6*trace+math.SmallestNonzeroFloat64)
-	}
-	var chol mat.Cholesky
-	var c, rhs mat.VecDense
-	rhs.MulVec(diff.T(), goal)
-	if !chol.Factorize(&gram) || chol.SolveVecTo(&c, &rhs) != nil {
-		return
-	}
-	for lo := 0; lo < len(gamma); lo += logprob.Block {
-		hi := min(len(gamma), lo+logprob.Block)
-		moves(gamma[lo:hi], near.gamma[lo:hi], c.RawVector().Data,
-			func(j int) []float64 { return others[j].gamma[lo:hi] })
-	}
-	for j, o := range others {
-		cj := c.AtVec(j)
-		for i := range a {
-			a[i] += cj * (o.a[i] - near.a[i])
-			m[i] += cj * (o.m[i] - near.m[i])
-		}
-	}
-}
-
-// moves multiplies γ by Π_j (γ_j/γ_0)^{c_j}, at most logprob.Block of them, and bounds the products.
-func moves(gamma, near, c []float64, other func(j int) []float64) {
-	const least = -1 + 0x1p-53 // −1 would have the logarithm −Inf
-	var ratio, sum [logprob.Block]float64
-	r, l := ratio[:len(gamma)], sum[:len(gamma)]
-	for j, cj := range c {
-		for i, g := range other(j) {
-			r[i] = min(max((g-near[i])/near[i], least), math.MaxFloat64)
-		}
-		fma.Log1p(r)
-		for i, x := range r {
-			l[i] += float64(cj * x)
-		}
-	}
-	for i, x := range l {
-		l[i] = min(max(x, -mostSecant), mostSecant)
-	}
-	fma.Exp(l)
-	floats.Mul(gamma, l)
 }
 
 // gap estimates how many nats q is below the best. It is the gain that the linearized problem

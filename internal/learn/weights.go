@@ -22,27 +22,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Begin makes the q of alg the best one so far.
-func (l *memory) Begin(alg site.Algebra) {
-	s := &l.best
-	switch alg := alg.(type) {
-	case *site.WeightAlgebra:
-		alg.StartAt(s.gamma, s.a, s.m)
-	case *site.SoftmaxAlgebra:
-		alg.StartAt(s.gamma, s.a, s.m)
-	case *site.SoftmaxGP:
-		alg.StartAt(s.gamma, s.a, s.m)
-	case *site.DenseAlgebra:
-		alg.Start(s.gamma, s.a)
-	case *site.DualAlgebra:
-		alg.Start(s.gamma, s.a)
-	case *site.FactoredAlgebra:
-		alg.StartAt(s.gamma, s.a)
-	case *site.ArrowAlgebra:
-		alg.StartAt(s.gamma, s.a, s.m)
-	}
-}
-
 // BlockPrior is the prior of the weights of a GLM as a function of its standard deviations, one
 // for each block of weights.
 type BlockPrior struct {
@@ -301,42 +280,29 @@ func eachOf(x *design.Matrix, r int, f func(j int, v float64)) {
 }
 
 // Weights is the Model of a GLM that works on its weights. It remembers the sites of the rows or,
-// for a diagonal q, the means and precisions of the weights.
+// for a diagonal q, the means and precisions of the weights. Its Work counts passes over the rows.
 type Weights struct {
-	memory
+	fitter
 	prior    *BlockPrior
 	diagonal bool
-	workers  term.Crew
-	units    float64
 	last     *site.WeightAlgebra // the next fit takes its memory
 }
 
 // NewWeights returns the Model of a GLM with the given prior, and a q with a diagonal covariance
 // or a full one.
 func NewWeights(prior *BlockPrior, diagonal bool) *Weights {
-	return &Weights{prior: prior, diagonal: diagonal}
+	l := &Weights{fitter: fitter{n: prior.base.X.Rows}, prior: prior, diagonal: diagonal}
+	if diagonal {
+		l.n = prior.base.X.Cols
+	}
+	l.fit = l.fitAt
+	return l
 }
 
 // Digest implements Model.
 func (l *Weights) Digest(d *save.Digest) {
 	l.prior.Digest(d)
 	d.Text(fmt.Sprintf("weights, diagonal %t", l.diagonal))
-}
-
-// Use implements Model.
-func (l *Weights) Use(c term.Crew) { l.workers = c }
-
-// Work implements Model, in passes over the rows.
-func (l *Weights) Work() float64 { return l.units }
-
-// State implements Model.
-func (l *Weights) State(c *save.Coder, n int) {
-	rows := l.prior.base.X.Rows
-	if l.diagonal {
-		rows = l.prior.base.X.Cols
-	}
-	l.memory.state(c, n, rows)
-	c.Float(&l.units)
 }
 
 // weightFit is the best q at one θ, near enough. The next fit overwrites its rows.
@@ -349,13 +315,11 @@ type weightFit struct {
 	logDet         float64         // log|V⁻¹|
 }
 
-// Evaluate implements Model.
-func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point,
-	error) {
-	none := search.Point{F: math.Inf(1)}
+// fitAt implements fitter.fit.
+func (l *Weights) fitAt(theta []float64, slack, most float64) (x search.Point, err error) {
 	lin, err := l.prior.At(theta)
 	if err != nil {
-		return none, nil // out of range
+		return x, errNoValue
 	}
 	l.prior.ruled(lin)
 	fit := l.fitFull
@@ -367,35 +331,13 @@ func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (s
 		q, err = fit(lin, theta, slack)
 		return err
 	})
-	if valued, err := hasValue(l.workers, err); !valued {
-		return none, err
+	if err != nil {
+		return x, err
 	}
-	if math.IsNaN(q.f) || math.IsInf(q.f, 0) {
-		return none, nil
-	}
-	x := search.Point{F: q.f, Slack: q.gap}
-	if slopes && x.F <= most {
+	if x.F, x.Slack = q.f, q.gap; wanted(x.F, most) {
 		l.slopes(&x, q, theta)
-		if err := l.workers.Halt.Err(); err != nil {
-			return none, err
-		}
-		if _, ok := dense.AllFinite(x.Grad); !ok {
-			return none, nil
-		}
 	}
 	return x, nil
-}
-
-// hasValue reports whether a fit by the crew that ended with the given error has a value. It
-// returns the error unless that only means that there is no value.
-func hasValue(c term.Crew, err error) (valued bool, fault error) {
-	if halted := c.Halt.Err(); halted != nil {
-		return false, halted
-	}
-	if errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrNotPosDef) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // fitFull finds q with a full covariance, within the given number of nats.
@@ -433,8 +375,7 @@ func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64)
 	}
 	l.units += float64(s.Batch.Evaluations)
 	q := &s.Batch.Cur
-	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A),
-		slices.Clone(q.M)}
+	l.remember(theta, q.Gamma, q.A, q.M)
 	fit, err := fitOf(s)
 	if err != nil {
 		return nil, err
@@ -501,9 +442,7 @@ func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack floa
 	error) {
 	s, d := site.NewFactoredAlgebra(lin, 0), len(lin.Names)
 	s.Use(l.workers)
-	if len(l.past) > 0 {
-		at := sites{gamma: make([]float64, d), a: make([]float64, d), m: make([]float64, d)}
-		l.extrapolate(at.gamma, at.a, at.m, theta)
+	if at := l.foreseen(theta); at != nil {
 		s.StartAt(at.gamma, at.a)
 		if s.Renewed() != nil || math.IsInf(s.Cur.Elbo, 0) {
 			s = site.NewFactoredAlgebra(lin, 0)
@@ -537,8 +476,7 @@ func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack floa
 	for j, p := range prec {
 		fit.variance[j] = 1 / p
 	}
-	l.found = sites{slices.Clone(theta), slices.Clone(prec), slices.Clone(s.Cur.Mean),
-		make([]float64, d)}
+	l.remember(theta, prec, s.Cur.Mean, make([]float64, d))
 	return fit, nil
 }
 
@@ -550,23 +488,30 @@ const diagonalSteps = 300
 // and D = uᵀΓu between such parameters. For a block b of weights, −r is 2Λ0E_b m and D is
 // 4mᵀE_bΛ0E_b m. D is 0 elsewhere. Negative γ are ignored.
 func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
-	n, nf := len(q.rows.M), len(l.prior.space.Coords)
-	least := make([]float64, nf)
-	r, own := l.prior.scaleSlopes(x, q.lin.Prior.Prec, q.mean, q.variance)
+	r, own, least := l.prior.slopes(x, q.lin, q.rows, q.mean, q.variance, l.workers, theta)
+	information(x, r, own, least, q.variance, q.factor)
+}
+
+// slopes stores the gradient in x, and returns r, D and the least diagonal elements of the
+// information; see Weights.slopes. q holds the expectations of the rows, and mean and variance
+// belong to the weights.
+func (p *BlockPrior) slopes(x *search.Point, lin *site.LinearModel, q *term.Marginals, mean,
+	variance []float64, c term.Crew, theta []float64) (r []float64, own *mat.SymDense,
+	least []float64) {
+	r, own = p.scaleSlopes(x, lin.Prior.Prec, mean, variance)
+	nf := len(p.space.Coords)
+	least = make([]float64, nf)
 	var u []float64
-	for i := range nf {
-		if l.prior.space.Coords[i].Likelihood {
-			if u == nil {
-				u = make([]float64, n*nf)
-			}
-			x.Grad[i], least[i] = l.prior.space.likelihoodSlope(u[i:], q.lin.Terms, q.rows,
-				l.workers, theta, i)
+	for _, i := range p.space.likelihoods() {
+		if u == nil {
+			u = make([]float64, len(q.M)*nf)
 		}
+		x.Grad[i], least[i] = p.space.likelihoodSlope(u[i:], lin.Terms, q, c, theta, i)
 	}
 	if u != nil {
-		l.prior.likelihoodInfo(r, own, u, q.lin.X, q.rows)
+		p.likelihoodInfo(r, own, u, lin.X, q)
 	}
-	information(x, r, own, least, q.variance, q.factor)
+	return r, own, least
 }
 
 // Gradient stores the gradient and the average information in x, at q with the given mean and
@@ -653,19 +598,14 @@ func (p *BlockPrior) likelihoodInfo(r []float64, own *mat.SymDense, u []float64,
 	q *term.Marginals) {
 	d, n, nf := x.Cols, len(q.M), len(p.space.Coords)
 	gu, xgu := make([]float64, n), make([]float64, d)
-	for i := range nf {
-		if !p.space.Coords[i].Likelihood {
-			continue
-		}
+	of := p.space.likelihoods()
+	for k, i := range of {
 		for a, g := range q.Tg {
 			gu[a] = max(g, 0) * u[a*nf+i]
 		}
-		for j := range i + 1 {
-			if p.space.Coords[j].Likelihood {
-				own.SetSym(i, j,
-					blas64.Dot(blas64.Vector{N: n, Data: u[j:], Inc: nf},
-						blas64.Vector{N: n, Data: gu, Inc: 1}))
-			}
+		for _, j := range of[:k+1] {
+			own.SetSym(i, j, blas64.Dot(blas64.Vector{N: n, Data: u[j:], Inc: nf},
+				blas64.Vector{N: n, Data: gu, Inc: 1}))
 		}
 		clear(xgu)
 		x.AddMulT(xgu, gu, nil)

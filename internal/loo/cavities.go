@@ -135,14 +135,7 @@ func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error
 	if err == nil {
 		err = c.respond(ctx, lik, l)
 	}
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
-	}
-	if err != nil {
-		return nil, err
-	}
-	l.add(c.terms.Weight)
-	return l, nil
+	return l.finish(ctx, c.terms.Weight, err)
 }
 
 // marginalKL returns KL(N(m, v)‖N(m0, v0)) in nats.

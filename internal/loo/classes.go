@@ -440,14 +440,7 @@ func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Re
 	if err == nil {
 		err = c.respond(ctx, logProb, l)
 	}
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
-	}
-	if err != nil {
-		return nil, err
-	}
-	l.add(c.terms.Weight)
-	return l, nil
+	return l.finish(ctx, c.terms.Weight, err)
 }
 
 // respond moves the sites of all other terms after one of the terms with the most influence is

@@ -117,12 +117,6 @@ func LevelRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gau
 		}
 		return nil
 	})
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
-	}
-	if err != nil {
-		return nil, err
-	}
 	for i, e := range r.PointErr {
 		if math.IsInf(e, 1) {
 			r.Unresolved = append(r.Unresolved, i)
@@ -130,12 +124,11 @@ func LevelRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gau
 		}
 		r.Err += e
 	}
-	if len(r.Unresolved) == len(levels) {
-		return nil, fmt.Errorf("only rounding is left of the precision without %s, as without all "+
+	if err == nil && len(r.Unresolved) == len(levels) {
+		err = fmt.Errorf("only rounding is left of the precision without %s, as without all "+
 			"other levels: give the weights a narrower prior: %w", name(0), sentinel.ErrNotPosDef)
 	}
-	r.add(nil)
-	return r, nil
+	return r.finish(ctx, nil, err)
 }
 
 // A levelCavity holds the rows of one level.

@@ -17,6 +17,7 @@ package loo
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -132,6 +133,18 @@ func (l *Result) extend(known, rest []int, err float64, t *term.Terms) {
 		l.PointErr[i] = sum / influence * l.Influence[i]
 		l.Err += w * l.PointErr[i]
 	}
+}
+
+// finish returns l with its sums if err, the error of its computation, is nil and ctx has not ended.
+func (l *Result) finish(ctx context.Context, weight []float64, err error) (*Result, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.add(weight)
+	return l, nil
 }
 
 // add computes the sums over the observations.

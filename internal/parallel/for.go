@@ -157,9 +157,6 @@ func Vectors(n int, h *Halt, f func(lo, hi int)) {
 	For(n, VectorChunk, workers, func(_, lo, hi int) { f(lo, hi) })
 }
 
-// VectorChunks returns the number of chunks of Vectors.
-func VectorChunks(n int) int { return (n + VectorChunk - 1) / VectorChunk }
-
 // VectorChunk is the number of elements in a chunk of Vectors, so that a few vectors of this length
 // fit in the cache. Vectors of fewer than vectorsShared elements take less time than waking another
 // goroutine.

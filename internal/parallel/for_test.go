@@ -56,8 +56,9 @@ func TestVectors(t *testing.T) {
 					times[i].Add(1)
 				}
 			})
-			if k := int(chunks.Load()); k != VectorChunks(n) {
-				t.Errorf("%d elements have %d chunks, want %d", n, k, VectorChunks(n))
+			want := (n + VectorChunk - 1) / VectorChunk
+			if k := int(chunks.Load()); k != want {
+				t.Errorf("%d elements have %d chunks, want %d", n, k, want)
 			}
 			for i := range times {
 				if k := times[i].Load(); k != 1 {

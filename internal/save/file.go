@@ -19,13 +19,11 @@ import (
 // replaces the target. It writes directly to a device or a pipe. It returns an error of write
 // unchanged; other errors name path.
 func WriteFile(path string, write func(io.Writer) error) error {
-	info, err := os.Stat(path)
+	info, device, err := existing(path)
 	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return err
-	case err == nil && info.IsDir():
-		return isFolder(path)
-	case err == nil && !info.Mode().IsRegular():
+	case device:
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			return err
@@ -40,17 +38,26 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return t.rename()
 }
 
+// existing describes what path holds: nil if nothing, or a device or pipe. A folder is an error.
+func existing(path string) (info fs.FileInfo, device bool, err error) {
+	info, err = os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	case info.IsDir():
+		return nil, false, isFolder(path)
+	}
+	return info, !info.Mode().IsRegular(), nil
+}
+
 // CheckFile returns an error if WriteFile cannot write the file. Call it before computing the
 // content.
 func CheckFile(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	info, device, err := existing(path)
+	if err != nil || device {
 		return err
-	case err == nil && info.IsDir():
-		return isFolder(path)
-	case err == nil && !info.Mode().IsRegular():
-		return nil
 	}
 	t := &temporary{path: path, old: info}
 	defer t.remove()

@@ -57,13 +57,6 @@ type siteTarget struct {
 	w        []float64
 }
 
-// NewBaseAlgebra returns the prior of t on the base. The error names a term whose expectation fails
-// under the prior.
-func NewBaseAlgebra(t *term.Terms, on Base, workers term.Crew) (*BaseAlgebra, error) {
-	s := &BaseAlgebra{}
-	return s, s.begin(t, on, workers)
-}
-
 // takeMemory takes the memory of the states of all terms from another BaseAlgebra, which must not be used
 // afterward. A new page of memory costs more than clearing a known one.
 func (s *BaseAlgebra) takeMemory(old *BaseAlgebra) {

@@ -104,6 +104,12 @@ func bases(times, k []float64) map[string]Base {
 	return map[string]Base{"covariance": cov, "chain": newChain(times, 1, 2)}
 }
 
+// priorOf returns the prior of t on the base.
+func priorOf(t *term.Terms, on Base) (*BaseAlgebra, error) {
+	s := &BaseAlgebra{}
+	return s, s.begin(t, on, term.Crew{})
+}
+
 // TestThreeMethods checks that bases with only the three required methods reach the ELBO of the
 // dense algebra, with a proof.
 func TestThreeMethods(t *testing.T) {
@@ -115,7 +121,7 @@ func TestThreeMethods(t *testing.T) {
 	}
 	want, most := climb(t, d, 50, 1e-10)
 	for name, b := range bases(times, k) {
-		s, err := NewBaseAlgebra(terms, b, term.Crew{})
+		s, err := priorOf(terms, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,12 +143,12 @@ func TestBoundAlongTheWay(t *testing.T) {
 	times, y, k := problem(60, 7)
 	terms := &term.Terms{Lik: poisson{}, Y: y}
 	for name, b := range bases(times, k) {
-		best, err := NewBaseAlgebra(terms, b, term.Crew{})
+		best, err := priorOf(terms, b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want, _ := climb(t, best, 50, 1e-12)
-		s, err := NewBaseAlgebra(terms, bases(times, k)[name], term.Crew{})
+		s, err := priorOf(terms, bases(times, k)[name])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +172,7 @@ func TestInexactBase(t *testing.T) {
 	times, y, k := problem(40, 5)
 	b := &covBase{}
 	b.m.Reset(k, len(times))
-	s, err := NewBaseAlgebra(&term.Terms{Lik: poisson{}, Y: y}, b, term.Crew{})
+	s, err := priorOf(&term.Terms{Lik: poisson{}, Y: y}, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +188,7 @@ func again(t *testing.T, s *BaseAlgebra) *BaseAlgebra {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := NewBaseAlgebra(s.Terms, s.on, term.Crew{})
+	o, err := priorOf(s.Terms, s.on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +204,7 @@ func TestPaperSteps(t *testing.T) {
 	times, y, k := problem(200, 5)
 	terms := &term.Terms{Lik: poisson{}, Y: y}
 	for name, b := range bases(times, k) {
-		s, err := NewBaseAlgebra(terms, b, term.Crew{})
+		s, err := priorOf(terms, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +233,7 @@ func TestPaperSteps(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		best, err := NewBaseAlgebra(terms, bases(times, k)[name], term.Crew{})
+		best, err := priorOf(terms, bases(times, k)[name])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +272,7 @@ func TestChainOfMany(t *testing.T) {
 		times[i] = times[i-1] + r.ExpFloat64()*0.1
 		y[i] = math.Floor(r.ExpFloat64() * math.Exp(math.Sin(times[i])))
 	}
-	s, err := NewBaseAlgebra(&term.Terms{Lik: poisson{}, Y: y}, newChain(times, 1, 2), term.Crew{})
+	s, err := priorOf(&term.Terms{Lik: poisson{}, Y: y}, newChain(times, 1, 2))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -810,6 +810,9 @@ func TestSeedsFixed(t *testing.T) {
 			31389, 28990},
 		"conjugate gradients of columns that have next to all in common": {6001, 33198, 34041,
 			35134, 26287, 29272, 9228},
+		"a start that only narrower variances leave": {1072},
+		"a start that only the dual leaves":          {1144},
+		"a start that only the mode leaves":          {1676, 5559},
 		"a GP with a Linear kernel in raw units": {741, 1001, 1155,
 			2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	}
