@@ -785,11 +785,11 @@ func (l *gpLearner) spread(st *learnStepper, p *GPPosterior, k []float64) *gpSpr
 	return s
 }
 
-// step appends to s the kernel and the sites after a step in z_j, which changes the latent means by
-// move. It returns false if they are not valid there.
+// step appends to s the kernels after a step in z_j and after a step back, and the sites after the
+// first step, which changes the latent means by move. It returns false if they are not valid there.
 func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor [][]float64, j int,
 	move []float64) bool {
-	at := slices.Clone(theta)
+	at, behind := slices.Clone(theta), slices.Clone(theta)
 	for i := range at {
 		at[i] += spreadStep * factor[i][j]
 	}
@@ -797,13 +797,18 @@ func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor []
 	if err != nil {
 		return false
 	}
-	s.kernels = append(s.kernels, kernel)
+	back, _, _, err := l.space.at(behind)
+	if err != nil {
+		return false
+	}
+	s.kernels, s.back = append(s.kernels, kernel), append(s.back, back)
 	if p.Len() > spreadRows {
 		return true
 	}
 	_, _, here, err := l.space.at(theta)
 	if err != nil {
 		return false
+		behind[i] -= spreadStep * factor[i][j]
 	}
 	gamma := slices.Clone(p.gamma)
 	before, ok := curvatures(under(l.gp.terms, here), p.m, p.v, nil)
