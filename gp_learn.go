@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -437,7 +438,7 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 			spell(d),
 			ErrNoProx)
 	}
-	m := sparse.NewLearning(l.rows, l.sees(), l.g.z.Division, l.g.Rank(), fitFeatures)
+	m := sparse.NewLearning(l.rows, l.sees(), l.division(), l.g.Rank(), fitFeatures)
 	switch {
 	case l.g.opt.Inducing != nil || !l.g.z.Open:
 		m.Fixed = l.g.z.Inputs()
@@ -453,11 +454,22 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 		env.rng()), nil
 }
 
+// division returns the Division that the search uses. Terms of few features, such as a Constant, are
+// represented exactly if there are enough inducing inputs for the other terms, because rounding may
+// hide the other terms at some scales in the search.
+func (l *sparseGPLearner) division() sparse.Division {
+	v := divided(kernelIn(l.g.z.Kernel), l.rows.Cols)
+	if f := v.Wholes(); !v.Open || f == 0 || 2*f > cmp.Or(l.g.opt.Rank, sparse.Most(1)) {
+		return l.g.z.Division
+	}
+	return v
+}
+
 // sees returns the parameter space in the form that the search in internal/sparse uses.
 func (l *sparseGPLearner) sees() *sparse.Space {
 	s := l.space
 	return &sparse.Space{Coords: s.Coords, Kernel: kernelOf(s.kernel), Lik: viewOf(s.lik),
-		Amplitude: s.amplitude(),
+		Amplitudes: s.amplitudes(),
 		At: func(theta []float64) (k, slopes sparse.Kernel, lik sparse.Likelihood, err error) {
 			at, by, under, err := s.at(theta)
 			if err != nil {
@@ -492,7 +504,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	if l.g.rows == nil {
 		g.terms = under(g.terms, lik)
 		rank, _ := m.Best.Z.Dims()
-		if err := g.keepAmong(&h, l.g.z.Again(kernelOf(k)), m.Best.Z, rank); err != nil {
+		if err := g.keepAmong(&h, m.Whole.Again(kernelOf(k)), m.Best.Z, rank); err != nil {
 			return nil, nil, learned, g.canceled(&h, err)
 		}
 	} else { // the best state has this factor
@@ -792,6 +804,7 @@ func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor []
 	at, behind := slices.Clone(theta), slices.Clone(theta)
 	for i := range at {
 		at[i] += spreadStep * factor[i][j]
+		behind[i] -= spreadStep * factor[i][j]
 	}
 	kernel, _, lik, err := l.space.at(at)
 	if err != nil {
@@ -808,7 +821,6 @@ func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor []
 	_, _, here, err := l.space.at(theta)
 	if err != nil {
 		return false
-		behind[i] -= spreadStep * factor[i][j]
 	}
 	gamma := slices.Clone(p.gamma)
 	before, ok := curvatures(under(l.gp.terms, here), p.m, p.v, nil)

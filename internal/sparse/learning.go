@@ -77,9 +77,8 @@ type Space struct {
 	Coords []learn.Coord
 	Kernel Kernel // to begin with
 	Lik    Likelihood
-	// Amplitude is the coordinate, the logarithm of a standard deviation, that the kernel is
-	// proportional to the square of, or −1.
-	Amplitude int
+	// Amplitudes lists the coordinates that are logarithms of standard deviations of latent values.
+	Amplitudes []int
 	// At returns kernel, kernel with derivatives, and likelihood at θ. It fails where θ is out of
 	// range.
 	At func(theta []float64) (k, slopes Kernel, lik Likelihood, err error)
