@@ -205,8 +205,8 @@ func (p *Pass) through() error {
 				err = p.Workers.Halt.Err()
 			}
 			if err == nil && p.first+p.lanes[p.busy].rows >= r.N {
-				err = fmt.Errorf("the rows are more than the %d of the first time; "+
-					"they must be the same whenever they are gone through: %w",
+				err = fmt.Errorf("there are more than the %d rows of the first pass; every "+
+					"pass must read the same rows: %w",
 					r.N, sentinel.ErrShape)
 			}
 			if err != nil {
