@@ -108,7 +108,7 @@ func (r *Registry) marshal(v any, depth int) (s Value, err error) {
 	}
 	name, known := r.Name(v)
 	if !known {
-		return s, fmt.Errorf("%T is not registered; see Register", v)
+		return s, fmt.Errorf("%T is not registered; call Register for it first", v)
 	}
 	s.Type = name
 	_, c, isComposite := r.lookup(name)
@@ -137,7 +137,7 @@ func (r *Registry) unmarshal(s Value, depth int) (any, error) {
 	}
 	t, c, isComposite := r.lookup(s.Type)
 	if t == nil {
-		return nil, fmt.Errorf("type %q is not registered; see Register; known are %s", s.Type,
+		return nil, fmt.Errorf("type %q is not registered; call Register for it before loading (registered types: %s)", s.Type,
 			strings.Join(r.Names(), ", "))
 	}
 	if isComposite {

@@ -274,7 +274,7 @@ func (s *slopes) add(i int, l *lane) {
 	}
 }
 
-// of returns the kernel of the part p, which has derivatives.
+// of returns the kernel of part p with its derivatives.
 func (s *slopes) of(p part) Kernel {
 	if p.number < len(s.terms.Whole) {
 		return s.terms.Whole[p.number].Kernel
