@@ -173,6 +173,11 @@ func (t *Terms) Explain(n int, m, v float64) string {
 			t.Describe(n), m, v)
 	}
 	y, o, _, c := t.Term(n)
+	if math.IsNaN(m) || math.IsNaN(v) || math.IsInf(m, 0) || math.IsInf(v, 0) {
+		return fmt.Sprintf("%s has a linear predictor that overflows, under N(%.4g, %.4g); use "+
+			"smaller units for the columns, or a smaller prior standard deviation", t.Describe(n),
+			m+o, v+c)
+	}
 	if eta, l, ok := HoleOf(t.Lik, y, m+o, v+c); ok {
 		return fmt.Sprintf("%s has log-likelihood %v at η = %.6g; %s", t.Describe(n), l, eta,
 			Remedy(l))
