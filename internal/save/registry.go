@@ -108,7 +108,7 @@ func (r *Registry) marshal(v any, depth int) (s Value, err error) {
 	}
 	name, known := r.Name(v)
 	if !known {
-		return s, fmt.Errorf("%T is not registered; call Register for it first", v)
+		return s, fmt.Errorf("%T is not registered; see Register", v)
 	}
 	s.Type = name
 	_, c, isComposite := r.lookup(name)
