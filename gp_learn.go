@@ -438,7 +438,7 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 	if err := learnsUnder(d); err != nil {
 		return nil, err
 	}
-	m := sparse.NewLearning(l.rows, l.sees(), l.g.z.Division, l.g.Rank(), fitFeatures)
+	m := sparse.NewLearning(l.rows, l.sees(), l.division(), l.g.Rank(), fitFeatures)
 	switch {
 	case l.g.opt.Inducing != nil || !l.g.z.Open:
 		m.Fixed = l.g.z.Inputs()
@@ -454,11 +454,22 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 		env.rng()), nil
 }
 
+// division returns the Division that the search uses. Terms of few features, such as a Constant, are
+// represented exactly if there are enough inducing inputs for the other terms, because rounding may
+// hide the other terms at some scales in the search.
+func (l *sparseGPLearner) division() sparse.Division {
+	v := divided(kernelIn(l.g.z.Kernel), l.rows.Cols)
+	if f := v.Wholes(); !v.Open || f == 0 || 2*f > cmp.Or(l.g.opt.Rank, sparse.Most(1)) {
+		return l.g.z.Division
+	}
+	return v
+}
+
 // sees returns the parameter space in the form that the search in internal/sparse uses.
 func (l *sparseGPLearner) sees() *sparse.Space {
 	s := l.space
 	return &sparse.Space{Coords: s.Coords, Kernel: kernelOf(s.kernel), Lik: viewOf(s.lik),
-		Amplitude: s.amplitude(),
+		Amplitudes: s.amplitudes(),
 		At: func(theta []float64) (k, slopes sparse.Kernel, lik sparse.Likelihood, err error) {
 			at, by, under, err := s.at(theta)
 			if err != nil {
@@ -489,7 +500,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	var h parallel.Halt
 	h.Watch(last)
 	u := m.Factored(&h, kernelOf(k), m.Best.Z) // the factor of the best state
-	g, err := l.g.at(&h, l.g.z.Again(kernelOf(k)), lik, m.Best.Z, func(g *SparseGP) error {
+	g, err := l.g.at(&h, m.Whole.Again(kernelOf(k)), lik, m.Best.Z, func(g *SparseGP) error {
 		if u == nil {
 			return fmt.Errorf("pgsvi: the covariance of the inducing inputs cannot be factorized: %w",
 				ErrNotPosDef)
@@ -797,19 +808,24 @@ func (l *gpLearner) spread(st *learnStepper, p *GPPosterior, k []float64) *gpSpr
 	return s
 }
 
-// step appends to s the kernel and the sites after a step in z_j, which changes the latent means by
-// move. It returns false if they are not valid there.
+// step appends to s the kernels after a step in z_j and after a step back, and the sites after the
+// first step, which changes the latent means by move. It returns false if they are not valid there.
 func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor [][]float64, j int,
 	move []float64) bool {
-	at := slices.Clone(theta)
+	at, behind := slices.Clone(theta), slices.Clone(theta)
 	for i := range at {
 		at[i] += spreadStep * factor[i][j]
+		behind[i] -= spreadStep * factor[i][j]
 	}
 	kernel, _, lik, err := l.space.at(at)
 	if err != nil {
 		return false
 	}
-	s.kernels = append(s.kernels, kernel)
+	back, _, _, err := l.space.at(behind)
+	if err != nil {
+		return false
+	}
+	s.kernels, s.back = append(s.kernels, kernel), append(s.back, back)
 	if p.Len() > spreadRows {
 		return true
 	}

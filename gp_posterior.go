@@ -675,16 +675,18 @@ func (p *GPPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 //	E[v*] + Var[m*] = v* e^{|c|²/2} + |d|².
 type gpSpread struct {
 	kernels []Kernel            // kernel after a step of spreadStep in each z
-	a       [][]float64         // a after each step
+	back    []Kernel            // kernel after a step of −spreadStep in each z
+	a       [][]float64         // a after each step, which is linear in z
 	sites   []*dense.SiteFactor // factor of the sites after each step; nil for many rows
 	gamma   [][]float64         // precisions of these sites
 	params  [][]float64         // rows of B, or nil
 }
 
 const (
-	// spreadStep is the step in z for the differences of a gpSpread. The error of such a difference
-	// is about as large as the step, and its rounding error is far below the precision of a
-	// prediction.
+	// spreadStep is the step in z for the differences of a gpSpread. The differences of means are
+	// central, because their error is relative to the mean, which may be a hundred times its
+	// standard deviation: it is about spreadStep² of the mean. The error of the other differences is
+	// about as large as the step. Rounding errors are far below the precision of a prediction.
 	spreadStep = 1e-3
 	// spreadRows is the largest number of rows for which the variances of a GP depend on z. Each z
 	// then needs a factor of its own and costs as much per prediction as the variance itself. With
@@ -704,15 +706,25 @@ func (s *gpSpread) along(dst []float64, p *GPPosterior, w *predictWork, m, v []f
 	if w.moved == nil || w.moved.RawMatrix().Cols != t {
 		w.moved = mat.NewDense(n, t, nil)
 	}
-	sums := make([]float64, 5*t)
-	moved, vars, prior, d2, c2 := sums[:t], sums[t:2*t], sums[2*t:3*t], sums[3*t:4*t], sums[4*t:]
-	for j, kernel := range s.kernels {
-		if p.whole != nil {
-			kernel = sumTerm(kernel, p.term)
-		}
+	sums := make([]float64, 6*t)
+	moved, vars, prior, d2, c2 := sums[:t], sums[t:2*t], sums[2*t:3*t], sums[3*t:4*t], sums[4*t:5*t]
+	backward := sums[5*t:]
+	means := func(dst []float64, kernel Kernel, a []float64) {
 		CrossCov(w.moved, kernel, p.x, w.x)
-		dense.Gemv(blas.Trans, 1, dense.General(w.moved.RawMatrix().Data, n, t),
-			dense.Vector(s.a[j]), 0, dense.Vector(moved))
+		dense.Gemv(blas.Trans, 1, dense.General(w.moved.RawMatrix().Data, n, t), dense.Vector(a), 0,
+			dense.Vector(dst))
+	}
+	behind := make([]float64, n)
+	for j, kernel := range s.kernels {
+		back := s.back[j]
+		if p.whole != nil {
+			kernel, back = sumTerm(kernel, p.term), sumTerm(back, p.term)
+		}
+		for i, a := range s.a[j] {
+			behind[i] = 2*p.a[i] - a
+		}
+		means(backward, back, behind)
+		means(moved, kernel, s.a[j])
 		if s.sites != nil && s.sites[j] != nil {
 			PriorVar(vars, kernel, w.x)
 			copy(prior, vars)
@@ -720,7 +732,7 @@ func (s *gpSpread) along(dst []float64, p *GPPosterior, w *predictWork, m, v []f
 			w.exp.SubVar(vars)
 		}
 		for i := range moved {
-			d := (moved[i] - m[i]) / spreadStep
+			d := (moved[i] - backward[i]) / (2 * spreadStep)
 			d2[i] += d * d
 			if least := leastSpread * prior[i]; vars[i] > least && v[i] > least {
 				c := math.Log(vars[i]/v[i]) / spreadStep
@@ -754,11 +766,7 @@ func (s *gpSpread) save() *savedSpread {
 	}
 	to := &savedSpread{Z: len(s.a), Weights: slices.Concat(s.a...),
 		Params: slices.Concat(s.params...), Gamma: slices.Concat(s.gamma...)}
-	for _, k := range s.kernels {
-		for _, p := range k.Params() {
-			to.Kernels = append(to.Kernels, p.Value)
-		}
-	}
+	to.Kernels, to.Back = paramValues(s.kernels), paramValues(s.back)
 	return to
 }
 
@@ -772,17 +780,39 @@ func (s *savedSpread) loadGP(p *GPPosterior) (*gpSpread, error) {
 	}
 	of := &gpSpread{a: chunks(s.Weights, s.Z), gamma: chunks(s.Gamma, s.Z),
 		params: chunks(s.Params, numLikelihoodParams(p.lik))}
-	for _, values := range chunks(s.Kernels, s.Z) {
-		k := p.kernel.WithParams(values)
-		if err := checkParams(kernelName(k), k.Params()); err != nil {
-			return nil, err
-		}
-		of.kernels = append(of.kernels, k)
+	var err error
+	if of.kernels, err = kernelsWith(p.kernel, chunks(s.Kernels, s.Z)); err != nil {
+		return nil, err
+	}
+	if of.back, err = kernelsWith(p.kernel, chunks(s.Back, s.Z)); err != nil {
+		return nil, err
 	}
 	for i, gamma := range of.gamma {
 		of.sites = append(of.sites, siteFactor(of.kernels[i], p, gamma))
 	}
 	return of, nil
+}
+
+// paramValues returns the parameters of all kernels, one kernel after the other.
+func paramValues(kernels []Kernel) (values []float64) {
+	for _, k := range kernels {
+		for _, p := range k.Params() {
+			values = append(values, p.Value)
+		}
+	}
+	return values
+}
+
+// kernelsWith returns k with each of these lists of parameters.
+func kernelsWith(k Kernel, lists [][]float64) (kernels []Kernel, err error) {
+	for _, values := range lists {
+		of := k.WithParams(values)
+		if err := checkParams(kernelName(of), of.Params()); err != nil {
+			return nil, err
+		}
+		kernels = append(kernels, of)
+	}
+	return kernels, nil
 }
 
 // siteFactor returns the factor of sites with precisions γ under a kernel at the inputs of p. It

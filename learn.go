@@ -506,19 +506,16 @@ func (s *learnSpace) doubtfulPeriods(params []Param) (all []string) {
 	return all
 }
 
-// amplitude returns the index of the free coordinate that is the logarithm of a standard deviation,
-// if K is proportional to the square of that standard deviation. Otherwise it returns −1.
-func (s *learnSpace) amplitude() int {
-	if (kernelView{s.kernel}).Noisy() {
-		return -1
-	}
+// amplitudes returns the free coordinates that are logarithms of standard deviations of latent
+// values.
+func (s *learnSpace) amplitudes() (list []int) {
 	for i, at := range s.free {
 		c := &s.coords[at]
-		if c.amplitude && c.Min == 0 && math.IsInf(c.Max, 1) && s.proportional([]int{i}) {
-			return i
+		if c.amplitude && c.Min == 0 && math.IsInf(c.Max, 1) {
+			list = append(list, i)
 		}
 	}
-	return -1
+	return list
 }
 
 // proportional reports whether K is proportional to the square of these free parameters together.

@@ -180,6 +180,7 @@ type savedSpread struct {
 	Weights save.List[float64] `json:"weights"`              // columns of A, or a of a GP
 	Params  save.List[float64] `json:"parameters,omitempty"` // rows of B
 	Kernels save.List[float64] `json:"kernels,omitempty"`    // parameters of each kernel
+	Back    save.List[float64] `json:"back,omitempty"`       // parameters of each kernel of a step back
 	Gamma   save.List[float64] `json:"gamma,omitempty"`      // sites of each kernel
 }
 
@@ -193,7 +194,8 @@ func (s *savedSpread) check(n, likelihood, kernel int) error {
 		optional bool
 	}{
 		{"weights", s.Weights, n, false}, {"parameters", s.Params, likelihood, true},
-		{"kernels", s.Kernels, kernel, kernel == 0}, {"gamma", s.Gamma, n, true},
+		{"kernels", s.Kernels, kernel, kernel == 0}, {"kernels back", s.Back, kernel, kernel == 0},
+		{"gamma", s.Gamma, n, true},
 	} {
 		if got := len(of.list); s.Z < 1 || s.Z > save.Most || got%s.Z != 0 ||
 			got/s.Z != of.each && !(of.optional && got == 0) {

@@ -200,7 +200,8 @@ type LogLik struct {
 	// LogProb returns log p(y_n|z) in nats. It must neither keep nor change z, and is called
 	// concurrently if Solver.Workers is above 1.
 	LogProb func(n int, z []float64) float64
-	// Grad, if not nil, adds ∇_z log p(y_n|z) to dst. Pathwise needs it.
+	// Grad, if not nil, adds ∇_z log p(y_n|z) to dst. Pathwise needs it, and the set-up of a run
+	// returns an error if it contradicts LogProb.
 	Grad func(dst []float64, n int, z []float64)
 }
 

@@ -44,17 +44,8 @@ func (s slopeCheck) along(q Dist, u []float64) error {
 		return s.value(q)
 	}
 	stated := floats.Dot(g, u) / norm
-	v := at(0)
-	found, err := slope(at)
-	if off := math.Abs(stated - found); math.IsNaN(off) ||
-		off <= 1e-4*(math.Abs(stated)+math.Abs(found))+2*err+1e-8*(1+math.Abs(v)) {
-		return nil
-	}
-	// At a kink, any slope between the slopes on both sides is a subgradient.
-	const h = 1e-4
-	left, right := (v-at(-h))/h, (at(h)-v)/h
-	if margin := 1e-3 * (math.Abs(left) + math.Abs(right)); stated >= left-margin &&
-		stated <= right+margin {
+	found, ok := agrees(at, stated)
+	if ok {
 		return nil
 	}
 	where := "λ"
@@ -65,6 +56,22 @@ func (s slopeCheck) along(q Dist, u []float64) error {
 	return fmt.Errorf("pgsvi: %s: the gradient gives a slope of %.6g along the direction %s in %s, "+
 		"but differences of the value give %.6g; correct the gradient%s: %w", s.name, stated,
 		estimate.Abridged(u), where, found, s.check, ErrParam)
+}
+
+// agrees returns the derivative of f at 0 by differences, and reports whether it agrees with the stated
+// derivative. It also returns true if f is not finite near 0.
+func agrees(f func(t float64) float64, stated float64) (found float64, ok bool) {
+	v := f(0)
+	found, err := slope(f)
+	if off := math.Abs(stated - found); math.IsNaN(off) || math.IsInf(off, 0) ||
+		off <= 1e-4*(math.Abs(stated)+math.Abs(found))+2*err+1e-8*(1+math.Abs(v)) {
+		return found, true
+	}
+	// At a kink, any slope between the slopes on both sides is a subgradient.
+	const h = 1e-4
+	left, right := (v-f(-h))/h, (f(h)-v)/h
+	margin := 1e-3 * (math.Abs(left) + math.Abs(right))
+	return found, stated >= left-margin && stated <= right+margin
 }
 
 // slope returns the derivative of f at 0 by central differences of fourth order, and an estimate of
@@ -116,6 +123,11 @@ func checkGradients(q Dist, f Smooth, h Convex, d Divergence) error {
 	if own, ok := f.(smoothFunc); ok && own.exact {
 		checks = append(checks, own.slope(q))
 	}
+	if own, ok := f.(*expectedTerms); ok {
+		if err := own.checkGrad(q); err != nil {
+			return err
+		}
+	}
 	checks = append(checks, slopesOf(h, d, q)...)
 	if len(checks) == 0 {
 		return nil
@@ -135,6 +147,43 @@ func checkGradients(q Dist, f Smooth, h Convex, d Divergence) error {
 		}
 	}
 	return nil
+}
+
+// mostTerms is the number of terms of a log-likelihood whose gradient is checked.
+const mostTerms = 200
+
+// checkGrad returns an error that wraps ErrParam if the estimator may use the gradient of the
+// log-likelihood, and that gradient contradicts its values at a draw from q along a random direction.
+func (f *expectedTerms) checkGrad(q Dist) error {
+	switch f.est.(type) {
+	case scoreFunction, exactEstimator, gaussHermite:
+		return nil // they use values only
+	}
+	batch := make([]int, min(f.ll.Len(), mostTerms))
+	for i := range batch {
+		batch[i] = i * f.ll.Len() / len(batch)
+	}
+	l, rng := f.ll.Batch(batch), rand.New(rand.NewPCG(0x67726164, 1))
+	z := q.Rand(nil, rng)
+	g := make([]float64, len(z))
+	if !l.GradLogProb(g, z) {
+		return nil
+	}
+	u := make([]float64, len(z))
+	for i := range u {
+		u[i] = rng.NormFloat64()
+	}
+	floats.Scale(1/floats.Norm(u, 2), u)
+	to, stated := make([]float64, len(z)), floats.Dot(g, u)
+	found, ok := agrees(func(t float64) float64 {
+		return l.LogProb(floats.AddScaledTo(to, z, t, u))
+	}, stated)
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("pgsvi: the gradient of the log-likelihood gives a slope of %.6g at z = %s along "+
+		"the direction %s, but differences of its values give %.6g; correct the gradient, such as "+
+		"LogLik.Grad: %w", stated, estimate.Abridged(z), estimate.Abridged(u), found, ErrParam)
 }
 
 // slope returns the slopeCheck of the first term. An error of the function at another q than the

@@ -106,3 +106,33 @@ func TestNumericWrongGradient(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongLogLikGrad checks that a run with a wrong LogLik.Grad ends in the set-up with an error that
+// names the gradient, and that a run with a correct gradient, or without the gradient, does not.
+func TestWrongLogLikGrad(t *testing.T) {
+	t.Parallel()
+	x := []float64{-1, 0, 1, 2, 3}
+	for _, c := range []float64{1, -1, 2, 0} {
+		ll := LogLik{N: len(x), Dim: 2,
+			LogProb: func(n int, z []float64) float64 {
+				eta := z[0] + z[1]*x[n]
+				return float64(n)*eta - math.Exp(eta)
+			},
+			Grad: func(dst []float64, n int, z []float64) {
+				d := float64(n) - math.Exp(z[0]+z[1]*x[n])
+				dst[0] += d
+				dst[1] += c * d * x[n]
+			}}
+		for _, e := range []Estimator{Pathwise(10), ScoreFunction(10)} {
+			_, path := e.(pathwise)
+			_, _, err := Objective[*Gaussian]{F: Expect(ll, e), H: KLTo(NewIsotropic(2, 4)),
+				Init: NewIsotropic(2, 0.1)}.Fit(context.Background(), &Solver{MaxPasses: 30})
+			switch wrong := path && c != 1; {
+			case !wrong && err != nil:
+				t.Errorf("%T with %v times an element of the gradient: %v", e, c, err)
+			case wrong && (!errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "LogLik.Grad")):
+				t.Errorf("%T with %v times an element of the gradient returns %v", e, c, err)
+			}
+		}
+	}
+}

@@ -146,7 +146,8 @@ func readText(r io.Reader) (string, error) {
 func builtCorpus(b *CorpusBuilder) (*pgsvi.Corpus, error) {
 	c, _ := b.Corpus()
 	if c == nil || len(c.Docs) == 0 {
-		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the corpus has no documents")
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the corpus has no documents; give it a "+
+			"folder with one text per file, or a file that ends in .txt with one text per line")
 	}
 	return c, nil
 }

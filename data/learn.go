@@ -386,7 +386,10 @@ func (l *learner) finishOutcome() string {
 	c := l.c
 	if c.Numeric {
 		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
-		if l.fewWhole() && !c.Quantity {
+		if l.min == l.max {
+			c.Doubts = append(c.Doubts, fmt.Sprintf("all outcomes are %v, so there is nothing to "+
+				"predict", l.min))
+		} else if l.fewWhole() && !c.Quantity {
 			c.Doubts = append(c.Doubts,
 				fmt.Sprintf("%d different whole numbers from %v to %v; if they are classes, use "+
 					"Outcome(%q).Classes()", len(l.values), l.min, l.max, c.Name))

@@ -768,8 +768,14 @@ func (m *Model) blocks() (names []string, index []int) {
 
 // ParamName translates the name of a learned parameter, Param.Name, into words of the formula:
 // "sd[region]" is the standard deviation of a block of Options, and "sd[effects]" is the standard
-// deviation of the effects.
+// deviation of the effects. "Matern52.Length[age]" is the length scale of a feature.
 func (m *Model) ParamName(name string) string {
+	if of, index, ok := strings.Cut(name, ".Length["); ok {
+		i, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+		if err == nil && i >= 0 && i < len(m.Names) {
+			return of + ".Length[" + m.Names[i] + "]"
+		}
+	}
 	blocks, _ := m.blocks()
 	for i, b := range blocks {
 		if name == sdName(i, len(blocks)) {

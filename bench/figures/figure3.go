@@ -211,7 +211,7 @@ func tableOfScores(settings []*setting) string {
 	header, scores := []string{""}, []string{"frequencies alone"}
 	var names []string
 	for _, s := range settings {
-		header = append(header, fmt.Sprintf("%s, K = %d: nats a word", titles[s.name], s.topics),
+		header = append(header, fmt.Sprintf("%s, K = %d: nats per word", titles[s.name], s.topics),
 			"seconds", fmt.Sprintf("to within %g", tolerance))
 		scores = append(scores, fmt.Sprintf("%.3f", s.unigram), "", "")
 		for _, e := range s.eSteps {

@@ -300,7 +300,7 @@ func drawFigure3(file string, settings []*setting) error {
 	var panels []*plot.Plot
 	for _, s := range settings {
 		p := newPanel(fmt.Sprintf("%s, %d topics", titles[s.name], s.topics))
-		p.X.Label.Text, p.Y.Label.Text = "seconds of training", "held-out nats a word"
+		p.X.Label.Text, p.Y.Label.Text = "seconds of training", "held-out nats per word"
 		p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(logTicks), plot.TickerFunc(roundTicks)
 		last, best := s.last()
 		var above []string

@@ -36,7 +36,8 @@ func drawGrowth(file string, rows []row) error {
 	canvas := draw.New(img)
 	cols := min(2, len(panels))
 	tiles := draw.Tiles{Rows: (len(panels) + 1) / 2, Cols: cols, PadX: 6 * vg.Millimeter,
-		PadTop: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter, PadRight: 4 * vg.Millimeter}
+		PadY: 6 * vg.Millimeter, PadTop: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter,
+		PadRight: 4 * vg.Millimeter}
 	if len(panels) > 0 {
 		var rows [][]*plot.Plot
 		for row := range slices.Chunk(append(panels, make([]*plot.Plot, len(panels)%cols)...),
@@ -66,7 +67,7 @@ func drawGrowth(file string, rows []row) error {
 func (p *part) draw(of []row) (*plot.Plot, error) {
 	panel := plot.New()
 	panel.Title.Text = p.title
-	panel.X.Label.Text, panel.Y.Label.Text = p.axis, "CPU seconds a pass"
+	panel.X.Label.Text, panel.Y.Label.Text = p.axis, "CPU seconds per pass"
 	panel.X.Scale, panel.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	panel.Y.Tick.Marker = plot.LogTicks{Prec: -1}
 	panel.Legend.Top, panel.Legend.Left = true, true

@@ -40,7 +40,7 @@ var parts = []*part{
 		sizes: []int{10, 30, 100, 300, 1000, 2000},
 		work:  func(d float64) float64 { return glmRows*d*d + d*d*d }, formula: "N D² + D³",
 		fit: glmFit},
-	{name: "sparse", title: "Sparse GP, 300 inducing, N rows", axis: "N",
+	{name: "sparse", title: "Sparse GP, 300 inducing inputs, N rows", axis: "N",
 		sizes: []int{1000, 2000, 5000, 10000, 20000, 50000},
 		work: func(n float64) float64 {
 			return n*inducing*inducing +

@@ -140,6 +140,6 @@ func table(rows []row) string {
 					fmt.Sprintf("%.0f", r.peak)})
 		}
 	}
-	return tables.Markdown([]string{"", "size", "CPU s", "passes", "s a pass", "slope",
+	return tables.Markdown([]string{"", "size", "CPU s", "passes", "s per pass", "slope",
 		"of the arithmetic", "data MB", "peak MB"}, cells)
 }

@@ -237,6 +237,6 @@ func ldaTable(rows []row) string {
 			[]string{label, number("%.2f", mean(seconds)), number("%.2f", mean(ratio)),
 				fmt.Sprintf("%.3f (%.3f–%.3f)", mean(nats), slices.Min(nats), slices.Max(nats))})
 	}
-	return tables.Markdown([]string{"", "seconds", "ratio", "held out, nats a word: mean (range)"},
+	return tables.Markdown([]string{"", "seconds", "ratio", "held out, nats per word: mean (range)"},
 		lines)
 }

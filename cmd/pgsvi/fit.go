@@ -15,6 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // input holds the flags of the verbs that read a table.
@@ -65,7 +66,10 @@ func (in input) read(c *command, path string) (t *data.Table, columns []data.Col
 	}
 	defer file.Close()
 	declared, err := data.ReadColumns(file)
-	return t, append(columns, declared...), err
+	if err != nil {
+		return t, columns, fmt.Errorf("%s: %w", *in.columns, sentinel.Bare(err))
+	}
+	return t, append(columns, declared...), nil
 }
 
 const lastIsOutcome = "the last column is the outcome; set -formula to choose another"
@@ -431,7 +435,7 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		}
 		done()
 		if learned != nil {
-			fmt.Fprintln(c.stdout, cli.Plain(learned.String()))
+			fmt.Fprint(c.stdout, cli.LearnedTable(m, learned, *in.standardize))
 		}
 		return finish(c, m, held, post, *out, report(m, res), res, learned, start)
 	}

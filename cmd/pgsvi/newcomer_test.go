@@ -282,3 +282,73 @@ func TestPredictFormat(t *testing.T) {
 		}
 	}
 }
+
+// TestGPTable checks that the table of hyperparameters names the columns of the length scales and
+// states their unit, and that its columns are aligned.
+func TestGPTable(t *testing.T) {
+	dir := t.TempDir()
+	var rows strings.Builder
+	rows.WriteString("height,kind,y\n")
+	for i := range 40 {
+		fmt.Fprintf(&rows, "%d,%c,%.2f\n", i*7%40, 'a'+i%2, float64(i*i%11)+0.5*float64(i%2))
+	}
+	table := write(t, dir, "t.csv", rows.String())
+	for _, c := range []struct{ flag, unit string }{
+		{"-standardize=true", "in standard deviations of the columns"},
+		{"-standardize=false", "in units of the columns"},
+	} {
+		status, stdout, stderr := run(t, "gp", "-ard", c.flag, "-formula", "y ~ height + kind", table)
+		if status != 0 {
+			t.Fatal(stderr)
+		}
+		column := -1
+		for line := range strings.Lines(stdout) {
+			if strings.Contains(line, "  value") {
+				column = strings.Index(line, "value")
+			}
+			if name, _, _ := strings.Cut(line, " "); column > 0 && strings.Contains(name, ".") &&
+				!strings.Contains(name, "=4") && len(line) > column &&
+				(line[column-1] != ' ' || line[column] == ' ') {
+				t.Errorf("%s: the value does not begin below its heading: %s", c.flag, line)
+			}
+		}
+		for _, want := range []string{"SquaredExp.Length[height] ", "SquaredExp.Length[kind=b] ",
+			"GaussianNoise.Var ", " SquaredExp.Length[height]=", c.unit} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s: no %q in\n%s", c.flag, want, stdout)
+			}
+		}
+	}
+}
+
+// TestWrongKindOfFile checks the remedies for files of another kind than a verb reads.
+func TestWrongKindOfFile(t *testing.T) {
+	dir := t.TempDir()
+	texts := write(t, dir, "texts.txt", strings.Repeat("cats chase dogs\nstocks rise, bonds fall\n", 6))
+	model, empty := filepath.Join(dir, "topics.pgsvi"), filepath.Join(dir, "empty")
+	if err := os.Mkdir(empty, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	columns := write(t, dir, "columns.txt", "garbage\n")
+	table := write(t, dir, "t.csv", "x,y\n1,3\n2,3\n4,3\n")
+	if status, _, stderr := run(t, "topics", "-topics", "2", "-o", model, texts); status != 0 {
+		t.Fatal(stderr)
+	}
+	for _, c := range []struct {
+		args   string // split at |
+		status int
+		want   string
+	}{
+		{"predict|" + model + "|" + texts, 2, "is a topic model, but predict needs a model from fit or gp"},
+		{"topics|-", 2, "write the texts to a file that ends in .txt"},
+		{"topics|" + empty, 1, "give it a folder with one text per file"},
+		{"check|-columns|" + columns + "|" + table, 1, "columns.txt: columns, line 1: "},
+		{"check|" + table, 0, "all outcomes are 3, so there is nothing to predict"},
+	} {
+		status, stdout, stderr := run(t, strings.Split(c.args, "|")...)
+		if status != c.status || !strings.Contains(stdout+stderr, c.want) {
+			t.Errorf("%s: status %d, want %d and %q:\n%s%s", c.args, status, c.status, c.want, stdout,
+				stderr)
+		}
+	}
+}

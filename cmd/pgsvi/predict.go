@@ -3,6 +3,8 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
@@ -19,6 +21,10 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			if _, other := data.LoadFile(args[1]); other == nil {
 				return fmt.Errorf("the model must come before the table; run pgsvi predict %s %s: "+
 					"%w", args[1], args[0], cli.ErrUsage)
+			}
+			if isTopics(args[0]) {
+				return fmt.Errorf("%s is a topic model, but predict needs a model from fit or gp; in Go, "+
+					"Infer finds the topics of new documents: %w", args[0], cli.ErrUsage)
 			}
 			return err
 		}
@@ -52,4 +58,20 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 		}
 		return nil
 	}
+}
+
+// isTopics reports whether a file holds a model that topics has saved.
+func isTopics(path string) bool {
+	return loads[*pgsvi.CTMPosterior](path, pgsvi.Load) || loads[*pgsvi.LDAPosterior](path, pgsvi.Load)
+}
+
+// loads reports whether load reads a file without an error.
+func loads[T any](path string, load func(io.Reader) (T, error)) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	_, err = load(f)
+	return err == nil
 }

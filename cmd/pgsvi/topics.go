@@ -26,6 +26,10 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 			return fmt.Errorf("-topics is %d and -model is %s; set -topics to 2 or more and "+
 				"-model to ctm or lda: %w", *k, *model, cli.ErrUsage)
 		}
+		if args[0] == "-" {
+			return fmt.Errorf("topics does not read standard input; write the texts to a file that "+
+				"ends in .txt, with one text per line: %w", cli.ErrUsage)
+		}
 		corpus, err := data.ReadCorpusContext(c.ctx, args[0], *vocab)
 		if err != nil {
 			return err

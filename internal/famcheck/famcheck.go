@@ -148,7 +148,7 @@ func (c *member) setup(rng *rand.Rand) bool {
 			c.bad("Stat: T(z) is %v at the draw z = %v", stat, z)
 			return false
 		case !c.sameStat(t, stat, z):
-			c.bad("Rand or Stat: at the draw z = %v they say that T(z) is %v and %v", z, t, stat)
+			c.bad("Rand or Stat: T(z) is %v by Rand and %v by Stat at the draw z = %v", t, stat, z)
 			return false
 		case math.IsNaN(base) || math.IsInf(base, 0):
 			c.bad("LogBase or Rand: log h(z) is %v at the draw z = %v", base, z)
@@ -254,8 +254,8 @@ func (c *member) checkSlopes() {
 		slopeOff := !(math.Abs(c.mean[i]-slope[i]) <= noise)
 		if math.Abs(slope[i]-m) <= checkSlope*math.Abs(slope[i])+c.rounding(c.q.LogPartition(), i) {
 			if meanOff {
-				c.bad("Stat or Rand: the mean of element %d of Stat over %d draws is %v, Mean "+
-					"and LogPartition say %v, %.0f standard errors off", i, checkDraws, c.mean[i],
+				c.bad("Stat or Rand: the mean of element %d of Stat over %d draws is %v, but "+
+					"Mean and LogPartition give %v, %.0f standard errors away", i, checkDraws, c.mean[i],
 					m, math.Abs(c.mean[i]-m)/c.se[i])
 			}
 			continue
@@ -357,8 +357,8 @@ func (c *member) checkDensity() {
 	mean := sum / n
 	se := math.Sqrt((square/n - mean*mean) / n)
 	if !(math.Abs(mean-1) <= checkErrors*se+checkSlope) {
-		c.bad("LogBase, or a constant in LogPartition: draws of Rand say that the density is "+
-			"%.4g ± %.2g times too small", mean, se)
+		c.bad("LogBase, or a constant in LogPartition: the density is %.4g ± %.2g times too "+
+			"small for the draws of Rand", mean, se)
 	}
 }
 

@@ -107,8 +107,8 @@ func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error
 		l.Leverage[i] = 1 - c.left[i]
 		if v[i] < 0 {
 			return fmt.Errorf(
-				"%s has more precision than all of its linear predictor, and a leverage of %v: "+
-					"is q that of these rows, and fitted to the end? %w",
+				"%s has more precision than its whole linear predictor (leverage %v); fit q to "+
+					"the same rows until it converges: %w",
 				c.terms.Describe(i), l.Leverage[i], sentinel.ErrNotPosDef)
 		}
 		if math.IsNaN(v[i]) {

@@ -21,8 +21,8 @@ const (
 )
 
 var (
-	idle    atomic.Int64           // helpers without a loop, and without a promised one
-	next    = make(chan *Loop, 64) // loops for helpers that were promised one
+	idle    atomic.Int64           // idle helpers that no loop has claimed
+	next    = make(chan *Loop, 64) // loops for helpers that were claimed
 	started atomic.Int64           // number of helpers started
 	crowded atomic.Int64           // nobody looks until this time, in nanoseconds since epoch
 	epoch   = time.Now()
@@ -43,7 +43,7 @@ func help(l *Loop) {
 	}()
 }
 
-// take claims an idle helper. It reports false if there is none.
+// take claims an idle helper. It returns false if no helper is idle.
 func take() bool {
 	for n := idle.Load(); n > 0; n = idle.Load() {
 		if idle.CompareAndSwap(n, n-1) {
@@ -71,7 +71,7 @@ func another() (l *Loop) {
 	if take() {
 		return nil
 	}
-	return <-next // a loop was promised
+	return <-next // a loop has claimed this helper
 }
 
 // soon calls done for a while until it returns true, and returns the last result. If other

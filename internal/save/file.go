@@ -72,7 +72,7 @@ func isFolder(path string) error {
 // ends earlier leaves nothing behind.
 type temporary struct {
 	path string
-	old  fs.FileInfo // describes the file to replace; nil if there is none
+	old  fs.FileInfo // describes the file to replace; nil if no such file exists
 	to   string      // path, or the target if path is a link
 	f    *os.File
 }

@@ -137,8 +137,8 @@ func (r *Registry) unmarshal(s Value, depth int) (any, error) {
 	}
 	t, c, isComposite := r.lookup(s.Type)
 	if t == nil {
-		return nil, fmt.Errorf("type %q is not registered; see Register; known are %s", s.Type,
-			strings.Join(r.Names(), ", "))
+		return nil, fmt.Errorf("type %q is not registered; call Register for it before loading "+
+			"(registered types: %s)", s.Type, strings.Join(r.Names(), ", "))
 	}
 	if isComposite {
 		parts := make([]any, len(s.Parts))

@@ -24,7 +24,7 @@ import (
 	"strings"
 )
 
-// A Fault is an error that says what is wrong with a file and what to do.
+// A Fault is an error whose text states the fault of a file and the remedy.
 type Fault string
 
 func (f Fault) Error() string { return string(f) }

@@ -117,7 +117,7 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("a part that is not known: %v", err)
 	}
 	if _, err := r.Unmarshal(Value{Type: "list", Parts: []Value{{Type: "word"}}}); err == nil ||
-		!strings.Contains(err.Error(), "known are list, number") {
+		!strings.Contains(err.Error(), "(registered types: list, number)") {
 		t.Errorf("a part that is not known: %v", err)
 	}
 }

@@ -38,7 +38,7 @@ const (
 	mostInducing  = 500  // inducing inputs, where their number is ours to choose
 	leastInducing = 100  // the same of many classes
 	leaveInducing = 1e-8 // part of the total variance that these may leave
-	leaveNats     = 1e-3 // the cost that inducing inputs may leave, too small to see in an ELBO
+	leaveNats     = 1e-3 // nats that the inducing inputs may lose, which an ELBO does not show
 	hiddenNats    = 1e-8 // the cost that negligible variances may leave
 	// rows that estimate the cost of a variance if the cost of each row is not needed
 	worthRows = 1000

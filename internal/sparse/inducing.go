@@ -37,7 +37,7 @@ type Division struct {
 type Whole struct {
 	Kernel Kernel
 	Term   int        // the number of the term of the kernel that it is, or is in
-	Param  int        // index of its first parameter among those of the kernel
+	Param  int        // index of its first parameter in the kernel
 	Basis  *mat.Dense // Inputs at which one feature alone is not zero
 }
 
@@ -155,8 +155,8 @@ func (v Division) with(rest *Inducing) (*Inducing, error) {
 	return u, nil
 }
 
-// beside returns the features of the rows of x, row by row. f holds the features of the inducing
-// inputs.
+// beside returns the features of the rows of x under u, row by row. f holds the features of the
+// rows of x without the whole terms.
 func (u *Inducing) beside(h *parallel.Halt, x *mat.Dense, f []float64) []float64 {
 	n, _ := x.Dims()
 	m, first := u.Rank(), u.Wholes()
@@ -361,7 +361,7 @@ func (u *Inducing) Loss(h *parallel.Halt, r *Rows, lik Likelihood) (nats float64
 	return nats * (float64(r.N) / float64(n))
 }
 
-// blur returns the rounding error of what is left of a variance.
+// blur returns the rounding error of a residual variance, if the prior variance is the given one.
 func (u *Inducing) blur(variance float64) float64 {
 	return dense.Epsilon * (rounded + math.Sqrt(float64(u.Rank()))) * variance
 }
@@ -407,10 +407,10 @@ func (v Division) Factored(h *parallel.Halt, z *mat.Dense) *Inducing {
 	return u
 }
 
-// Carry returns q, which has the given mean of the weights of from, as a state of the weights of
-// u, or nil if there is none. It keeps the information of the rows about the latent values at the
-// inducing inputs of from. u must have the kernel of from, as after WithInducing, or its inputs,
-// so that the values have the same sites.
+// Carry returns q, a state of the weights of from with the given mean, as a state of the weights
+// of u. It returns nil if that state does not exist. It keeps the information of the rows about
+// the latent values at the inducing inputs of from. u must have the kernel of from, as after
+// WithInducing, or its inputs, so that the values have the same sites.
 func (from *Inducing) Carry(u *Inducing, mean []float64, of *gauss.Gaussian) *gauss.Gaussian {
 	m, n := from.Rank(), u.Rank()
 	a := mat.NewDense(n, m, nil)

@@ -39,8 +39,8 @@ type Likelihood interface {
 	Rule(t *term.Terms)
 }
 
-// Fit fits a linear model in memory to within goal nats and returns the final state, or nil if
-// there is none.
+// Fit fits a linear model in memory to within goal nats. It returns the final state, which is nil
+// if the fit failed.
 type Fit func(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (
 	*gauss.Gaussian, error)
 

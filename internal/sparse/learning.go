@@ -20,7 +20,7 @@ import (
 // data sets, of a million rows and of fifty thousand.
 const (
 	firstStage = 3000 // rows of the first stage; each stage is a search for hyperparameters
-	// The second stage has this fraction of all rows, and at most those of the sample.
+	// The second stage has this fraction of all rows, but not more rows than the sample.
 	stagePart  = 5
 	mostStage  = 25_000
 	leastStage = 400 // with fewer rows there is only one stage
@@ -60,8 +60,8 @@ const (
 // choice is taken: even spacing is best in few columns, and inputs near the rows in many.
 var spreadLengths = [...]float64{0.5, 1, 0.25}
 
-// stagesOf returns the numbers of rows of the stages of a search over n rows, kept of which are
-// in memory.
+// stagesOf returns the number of rows of each stage of a search over n rows. The sample in memory
+// has kept rows.
 func stagesOf(n, kept int) (stages []int) {
 	for _, part := range [2]int{min(firstStage, kept), min(kept, mostStage, n/stagePart)} {
 		if k := len(stages); part >= leastStage && 2*part <= n &&
@@ -72,14 +72,13 @@ func stagesOf(n, kept int) (stages []int) {
 	return append(stages, n)
 }
 
-// Space is the space of the hyper-parameters of a kernel and a likelihood that are learned.
+// Space holds the hyperparameters of a kernel and a likelihood that are learned.
 type Space struct {
 	Coords []learn.Coord
-	Kernel Kernel // to begin with
+	Kernel Kernel // kernel at which the search begins
 	Lik    Likelihood
-	// Amplitude is the coordinate, the logarithm of a standard deviation, that the kernel is
-	// proportional to the square of, or −1.
-	Amplitude int
+	// Amplitudes lists the coordinates that are logarithms of standard deviations of latent values.
+	Amplitudes []int
 	// At returns kernel, kernel with derivatives, and likelihood at θ. It fails where θ is out of
 	// range.
 	At func(theta []float64) (k, slopes Kernel, lik Likelihood, err error)
@@ -91,38 +90,38 @@ type Point struct {
 	Z     *mat.Dense // inducing inputs
 	At    *gauss.Gaussian
 	Look  *Look // at At
-	rows  int   // that it was found by,
-	// and that these count for
+	rows  int   // number of rows of the pass that found it
+	// counts is the number of rows times their weight, which is the number of rows that they stand for.
 	counts float64
 }
 
-// Learning is the learn.Staged of a sparse GP: the model as a function of its hyper-parameters, on
-// the rows of a stage.
+// Learning is the model of a sparse GP as a function of its hyperparameters, on the rows of a
+// stage. It implements learn.Staged.
 type Learning struct {
 	Whole  Division   // division of the first kernel
-	Fixed  *mat.Dense // inducing inputs, where they stay
-	Rank   int        // the most inducing values
-	Open   bool       // fewer will do if they are worth as much
-	Stages []int      // rows
+	Fixed  *mat.Dense // fixed inducing inputs, or nil
+	Rank   int        // largest number of inducing values
+	Open   bool       // whether fewer inducing values may be used if they lose little
+	Stages []int      // number of rows of each stage
 	Best   Point
 
 	space *Space
 	stage int
-	begun bool       // a search, and not only the comparison of starts
-	z     *mat.Dense // nil: to be chosen
+	begun bool       // whether the search has begun, after the comparison of starts
+	z     *mat.Dense // inducing inputs; nil if they are not chosen yet
 	last  Point      // result at the last θ that was kept
 	found Point
 	rate  float64
-	// Predicted gain of the first look at the last state that was carried to another θ, divided
-	// by the squared distance; +Inf before there was one.
+	// afar is the predicted gain of the first look at the last state that was carried to another θ,
+	// divided by the squared distance. It is +Inf before the first such state.
 	afar   float64
 	passes float64
-	info   *mat.SymDense // the last average information, and the number of its rows
+	info   *mat.SymDense // the last average information
 	pass   Pass
 }
 
 // NewLearning returns the model of rows, which chooses up to rank inducing values of the division
-// whole, and starts from fits by fit.
+// whole. fit fits the sample from which a search starts.
 func NewLearning(rows *Rows, space *Space, whole Division, rank int, fit Fit) *Learning {
 	l := &Learning{Whole: whole, Rank: rank, Stages: stagesOf(rows.N, len(rows.Y)), space: space,
 		rate: naturalRate, afar: math.Inf(1), pass: Pass{Rows: rows, Fit: fit}}
@@ -438,8 +437,8 @@ func (l *Learning) carried(p *Point, u *Inducing) *gauss.Gaussian {
 	return q
 }
 
-// begin returns the first q of the natural steps at θ, and the point that it was carried from, or
-// nil if it was not carried.
+// begin returns the first q of the natural steps at θ, and the point from which it was carried.
+// That point is nil if q was not carried.
 func (l *Learning) begin(theta []float64) (
 	q *gauss.Gaussian, near *Point, err error) {
 	p, n := &l.pass, len(l.pass.Rows.Y)
@@ -524,9 +523,9 @@ func (l *Learning) part() float64 {
 	return float64(l.Stages[l.stage]) / float64(l.pass.Rows.N)
 }
 
-// ascend moves a to within slack of the best q at θ, near which near is, if it is not nil. It
-// reports whether s, if that is not nil, has the derivatives at its last look: those are summed
-// where a look is expected to be the last.
+// ascend moves a to within slack of the best q at θ. near is a point near θ, or nil. ascend
+// reports whether s, unless it is nil, has the derivatives at the last state: passes add them up
+// when they are expected to be the last.
 func (l *Learning) ascend(a *Ascent, s *slopes, theta []float64, near *Point, slack float64) (
 	known bool, err error) {
 	p := a.Pass
@@ -583,7 +582,8 @@ func (l *Learning) ascend(a *Ascent, s *slopes, theta []float64, near *Point, sl
 	return known, nil
 }
 
-// pointOf returns what the search sees of a look, with the derivatives of s unless that is nil.
+// pointOf returns the point of the search for a look, with the derivatives of s unless that is
+// nil.
 func (l *Learning) pointOf(look *Look, s *slopes) (*search.Point, error) {
 	x := &search.Point{F: -look.ELBO, Slack: look.Promise}
 	if s == nil {

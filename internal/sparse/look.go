@@ -23,13 +23,14 @@ type Look struct {
 	Blurred float64
 	Next    gauss.Gaussian // where the natural step leads
 	Promise float64        // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
-	// Proved bound on the gap: +Inf if there is none, and 0 if proofs are off.
+	// Proved bound on the gap. It is +Inf if no bound is known, and 0 if proofs are off.
 	Bound float64
 	gram  []float64 // F diag(−∂₂)Fᵀ, lower triangle
 	slope []float64 // F∂₁
 }
 
-// At evaluates the state q. The error is that of run, or wraps sentinel.ErrNotPosDef.
+// At evaluates the state q. It returns the errors of run, or an error that wraps
+// sentinel.ErrNotPosDef.
 func (p *Pass) At(q *gauss.Gaussian) (*Look, error) {
 	if err := p.run(q); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ const (
 	movePairs = 10 // steps that the curvature remembers
 	// The longest move of a coordinate in the first step, whose length is a guess,
 	moveFirst  = 0.05
-	moveMost   = 0.5  // and in any other step, so that neighbors do not pass each other
+	moveMost   = 0.5  // largest move in any other step, so that neighbors do not pass each other
 	moveTries  = 6    // lengths of a step
 	movePart   = 1e-4 // fraction of the gain predicted by the slope that a step must reach
 	moveRow    = 3    // steps in a row
@@ -63,8 +63,8 @@ func NewMove(rows *Rows, lik Likelihood, fit Fit, workers term.Crew, whole Divis
 	return m
 }
 
-// Run returns the inducing inputs after the given number of evaluations, starting from those of
-// u. It returns nil if it found no better ones.
+// Run returns the inducing inputs after the given number of evaluations. It starts from the
+// inducing inputs of u, and returns nil if it found no better inducing inputs.
 func (m *Move) Run(u *Inducing, steps int) (*mat.Dense, error) {
 	m.pass.Z = u
 	q, err := m.pass.Cold()

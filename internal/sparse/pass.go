@@ -64,8 +64,8 @@ type Pass struct {
 	// Times is how many rows each row counts for, as a sample of more rows; 0 means 1.
 	Times float64
 
-	// If glance is set, the metric is that of the prior, R = I and v = 0, and only some blocks
-	// get a Gram matrix.
+	// If glance is set, the metric is the metric of the prior, R = I and v = 0, and only some
+	// blocks get a Gram matrix.
 	glance bool
 	every  int
 	draw   *rand.Rand // chooses these blocks
@@ -205,8 +205,8 @@ func (p *Pass) through() error {
 				err = p.Workers.Halt.Err()
 			}
 			if err == nil && p.first+p.lanes[p.busy].rows >= r.N {
-				err = fmt.Errorf("the rows are more than the %d of the first time; "+
-					"they must be the same whenever they are gone through: %w",
+				err = fmt.Errorf("there are more than the %d rows of the first pass; every "+
+					"pass must read the same rows: %w",
 					r.N, sentinel.ErrShape)
 			}
 			if err != nil {
@@ -476,8 +476,8 @@ func (p *Pass) sum() *lane {
 	return s
 }
 
-// Memory returns the bytes of passes over n rows of cols columns, kept of which are in memory,
-// with up to m inducing values.
+// Memory returns the bytes of passes over n rows of cols columns, with up to m inducing values.
+// The sample in memory has kept rows.
 func Memory(n, kept, cols, m int) float64 {
 	return memory.Bytes(1, kept, cols+3) + memory.Bytes(1, min(n, keptResiduals), 1) +
 		memory.Bytes(site.WeightMatrices+2*lanes, m, m) +

@@ -2,6 +2,7 @@ package sparse
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
@@ -24,11 +25,14 @@ import (
 // Terms that are represented whole leave no residual variance: V replaces their part of V − I in
 // A, and only the rest has k_nn and G.
 //
-// For the logarithm of a standard deviation that scales the whole kernel, the sums are
+// For the logarithm of a standard deviation that scales some of the values, such as the scale of one
+// term of a sum, the sums are
 //
-//	∂ELBO = tr V − M + |m|² + Σ ∂₂c_n.
+//	∂ELBO = Σ_i (V_ii − 1 + m_i²) + Σ ∂₂c_n
 //
-// This form avoids their rounding errors, which are large if K(Z, Z) is nearly singular.
+// over the values i that it scales. The last sum belongs to the rest of the kernel. This form avoids
+// the rounding errors of the sums above, which are large if K(Z, Z) is nearly singular or if the
+// responses are far from 0 next to their noise.
 //
 // At the best q, holding any other coordinates of q fixed gives the same derivatives. Near it,
 // many rows determine q of the latent values for any scale, but not q of the weights: a few nats
@@ -39,6 +43,7 @@ type slopes struct {
 	space  *Space
 	kernel Kernel // with its derivatives
 	lik    [][2]Likelihood
+	scaled []scaling
 	info   bool
 	excess float64 // κ of the overfit that the objective makes up for
 
@@ -97,7 +102,73 @@ func newSlopes(p *Pass, space *Space, k Kernel, theta []float64, info bool) (*sl
 		s.chain[i] = 1
 	}
 	k.Chain(s.chain)
+	for _, c := range space.Amplitudes {
+		if v, ok := scalingOf(p.Z, space, theta, c); ok {
+			s.scaled = append(s.scaled, v)
+		}
+	}
 	return s, nil
+}
+
+// A scaling lists the inducing values that are proportional to a standard deviation.
+type scaling struct {
+	coord  int   // the logarithm of the standard deviation
+	values []int // numbers of these values
+	rest   bool  // whether they include the values of the rest of the kernel
+}
+
+// scalingOf returns the scaling of u by coordinate c at θ. It returns false if the standard deviation
+// changes a value in another way, or none.
+func scalingOf(u *Inducing, space *Space, theta []float64, c int) (v scaling, ok bool) {
+	v.coord = c
+	at := slices.Clone(theta)
+	at[c] += math.Ln2
+	k, _, _, err := space.At(at)
+	if err != nil {
+		return v, false
+	}
+	whole := u.Again(k)
+	if whole.Wholes() != u.Wholes() || (whole.Rest == nil) != (u.Rest == nil) {
+		return v, false
+	}
+	ok = true
+	u.parts(func(p part) {
+		to, rest := whole.Rest, p.number == len(u.Whole)
+		if !rest {
+			to = whole.Whole[p.number].Kernel
+		}
+		for i := p.lo; i < p.hi; i++ {
+			x := u.X.RawRowView(i)
+			switch before, after := p.Kernel.Cov(x, x), to.Cov(x, x); {
+			case after == before:
+			case math.Abs(after-4*before) <= scaleTol*after && !(rest && to.Noisy()):
+				v.values = append(v.values, i)
+				v.rest = rest
+			default:
+				ok = false
+			}
+		}
+		ok = ok && !(v.rest && len(v.values) < p.hi-p.lo)
+	})
+	return v, ok && len(v.values) > 0
+}
+
+// scaleTol is a relative tolerance for variances that are equal except for rounding.
+const scaleTol = 1e-9
+
+// slope returns the derivative of −ELBO in the coordinate of v, where left is Σ∂₂c.
+func (v *scaling) slope(s *slopes, left float64) (sum float64) {
+	m := s.p.Z.Rank()
+	for _, i := range v.values {
+		sum += 1 - s.q.Mean[i]*s.q.Mean[i] - s.q.Inv[i*m+i]
+		if s.excess > 0 {
+			sum += 4 * s.excess * s.over[i*m+i]
+		}
+	}
+	if v.rest {
+		sum -= left
+	}
+	return sum
 }
 
 // at prepares for a pass at q.
@@ -203,7 +274,7 @@ func (s *slopes) add(i int, l *lane) {
 	}
 }
 
-// of returns the kernel of the part p, which has derivatives.
+// of returns the kernel of part p with its derivatives.
 func (s *slopes) of(p part) Kernel {
 	if p.number < len(s.terms.Whole) {
 		return s.terms.Whole[p.number].Kernel
@@ -408,16 +479,8 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 			grad[f] = -a.grad[at.Param] * s.chain[at.Param]
 		}
 	}
-	if f := s.space.Amplitude; f >= 0 {
-		grad[f] = float64(m) - floats.Dot(s.q.Mean, s.q.Mean) - a.left
-		for i := range m {
-			grad[f] -= s.q.Inv[i*m+i]
-		}
-		if s.excess > 0 {
-			for i := range m {
-				grad[f] += 4 * s.excess * s.over[i*m+i]
-			}
-		}
+	for _, v := range s.scaled {
+		grad[v.coord] = v.slope(s, a.left)
 	}
 	if !s.info {
 		return grad, nil

@@ -60,7 +60,7 @@ type Many struct {
 	Own func(y float64) float64
 	// Expect computes expectations of several terms at once. On entry value holds the responses,
 	// d1 the means, d2 the variances and bound the results of Own. Expect replaces them by the
-	// results of Likelihood.Expect, to the last bit, with the error bounds in bound.
+	// results of Likelihood.Expect, with the same bits, and by the error bounds.
 	Expect func(value, d1, d2, bound []float64)
 }
 

@@ -1,5 +1,6 @@
-// Package term has the terms of a model, of one latent value each or of K: what their likelihoods
-// expect under the marginals of q, the sites that these want, and what sites alone prove of a gap.
+// Package term holds the terms log p(y_n|z_n) of a model, which have one latent value each, or K.
+// It computes their expectations under the marginals of q, the sites that follow from them, and
+// the part of a gap bound that depends on sites alone.
 package term
 
 import (
@@ -45,7 +46,7 @@ type Terms struct {
 	Model  *Terms // the terms of the model if these belong to a run; nil means these
 }
 
-// Of reports whether t holds the terms of a run of the model of o.
+// Of reports whether t is o, or holds the terms of a run of the model o.
 func (t *Terms) Of(o *Terms) bool { return t == o || t.Model == o }
 
 // Len returns N.
@@ -172,6 +173,11 @@ func (t *Terms) Explain(n int, m, v float64) string {
 			t.Describe(n), m, v)
 	}
 	y, o, _, c := t.Term(n)
+	if math.IsNaN(m) || math.IsNaN(v) || math.IsInf(m, 0) || math.IsInf(v, 0) {
+		return fmt.Sprintf("%s has a linear predictor that overflows, under N(%.4g, %.4g); use "+
+			"smaller units for the columns, or a smaller prior standard deviation", t.Describe(n),
+			m+o, v+c)
+	}
 	if eta, l, ok := HoleOf(t.Lik, y, m+o, v+c); ok {
 		return fmt.Sprintf("%s has log-likelihood %v at η = %.6g; %s", t.Describe(n), l, eta,
 			Remedy(l))
@@ -533,7 +539,8 @@ func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Exp
 }
 
 // Sane returns the target of element i of s, term n: γ and the linear coefficient around the
-// mean. If the target is absurd, Sane returns the target at the nearest mean where it is not.
+// mean. If the target is unusable at the mean, Sane returns the target at the nearest mean at
+// which it is usable.
 func (t *Terms) Sane(s *Marginals, i, n int) (gamma, a float64) {
 	x, m := Expectation{D1: s.D1[i], D2: -s.Tg[i]}, s.M[i]
 	if t.K > 1 || !Absurd(x, MostNats) {
@@ -565,9 +572,9 @@ func Absurd(x Expectation, nats float64) bool {
 }
 
 // beside returns the mean nearest to m at which the derivatives of term n are usable for a
-// marginal of variance v. If there is none and the term has no value at m, it tries smaller
-// variances, which lead in the same direction. It returns m if it finds no such mean, or if one
-// may exist on each side because the log-likelihood is not log-concave.
+// marginal of variance v. If no such mean exists and the term has no value at m, beside tries
+// smaller variances, which lead in the same direction. It returns m if it finds no such mean, or
+// if one may exist on each side because the log-likelihood is not log-concave.
 func (t *Terms) beside(n int, m, v float64) float64 {
 	if !t.Concave() {
 		return m

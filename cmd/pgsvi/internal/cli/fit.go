@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
@@ -138,4 +140,26 @@ func ScoreText(s *pgsvi.Scores) string {
 		failed = 1 - accuracy
 	}
 	return fmt.Sprintf(" bits=%.6g error=%.6g", loss/math.Ln2, failed)
+}
+
+// LearnedTable returns the table of the hyperparameters of a Gaussian process, with the columns of m in
+// their names, and the units of the length scales. It leaves out the warnings.
+func LearnedTable(m *data.Model, learned *pgsvi.Learned, standardized bool) string {
+	named := *learned
+	named.Warnings, named.Params = nil, slices.Clone(learned.Params)
+	lengths := false
+	for i := range named.Params {
+		p := &named.Params[i]
+		p.Name = m.ParamName(p.Name)
+		lengths = lengths || strings.Contains(p.Name, ".Length")
+	}
+	text := named.String()
+	switch {
+	case !lengths:
+	case standardized:
+		text += "length scales are in standard deviations of the columns; categories are 0 or 1\n"
+	default:
+		text += "length scales are in units of the columns\n"
+	}
+	return text
 }
