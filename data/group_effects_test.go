@@ -220,6 +220,13 @@ func TestGroupNotes(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	_, post = fitGroups(t, "y,x,g\n0,0,a\n1.6,1,b\n3,2,a\n4.6,3,b\n", "y ~ x + (1 | g)", false)
+	if g := post.Groups()[0].Effects[0]; !(g.SD < 0.01*g.Hi && g.Lo > 0.1*g.SD) {
+		t.Errorf("the interval of two levels is not wide: %+v", g)
+	}
+	if text := post.Summary().String(); strings.Contains(text, "edge") {
+		t.Errorf("a note because of a wide interval in\n%s", text)
+	}
 	s.Groups[1].SD = 1e-10
 	if text := s.String(); strings.Contains(text, "1e-10") {
 		t.Errorf("a standard deviation of 0 has digits in\n%s", text)

@@ -788,9 +788,9 @@ func corrText(r, lo, hi float64) string {
 
 // Parameters beyond these limits are at their edge. Then lme4 calls the fit singular.
 const (
-	edgeSD   = 0.01 // standard deviation relative to the upper end of its interval
+	edgeSD   = 0.01 // a value relative to the next larger of sd and the ends of its interval
 	edgeCorr = 0.99
-	zeroSD   = 1e-6 // a smaller standard deviation, relative to the same, prints as 0
+	zeroSD   = 1e-4 // a standard deviation, relative to the upper end, that prints as 0
 )
 
 // setEdge sets edge and far of effect e of the fitted group own. The fit has slopes of centered
@@ -799,16 +799,16 @@ const (
 func (c *Component) setEdge(own *pgsvi.GroupSummary, e int) {
 	near := func(r float64) bool { return math.Abs(r) > edgeCorr }
 	singular := slices.ContainsFunc(c.Corr, near)
-	sd, hi, corr := c.SD, c.Hi, singular
+	sd, lo, hi, corr := c.SD, c.Lo, c.Hi, singular
 	if e < len(own.Effects) {
-		sd, hi = own.Effects[e].SD, own.Effects[e].Hi
+		sd, lo, hi = own.Effects[e].SD, own.Effects[e].Lo, own.Effects[e].Hi
 		if first := e * (e - 1) / 2; first+e <= len(own.Corr) {
 			corr = slices.ContainsFunc(own.Corr[first:first+e],
 				func(r pgsvi.GroupCorr) bool { return near(r.Value) })
 		}
 	}
 	switch {
-	case sd <= edgeSD*hi:
+	case sd <= edgeSD*hi && lo <= edgeSD*sd: // not only wide because there are few levels
 		c.edge = "sd"
 	case corr:
 		c.edge = "corr"
