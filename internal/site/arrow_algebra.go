@@ -97,6 +97,7 @@ func (s *ArrowAlgebra) Settle(slack float64, steps int) (gap float64, err error)
 	if err := s.Refresh(); err != nil {
 		return 0, err
 	}
+	still := false
 	for range steps {
 		gap = math.Inf(1)
 		if s.Batched {
@@ -113,7 +114,9 @@ func (s *ArrowAlgebra) Settle(slack float64, steps int) (gap float64, err error)
 		if _, err := s.Ascend(); err != nil {
 			return gap, err
 		}
-		if s.Distance == 0 {
+		// L may move although the sites do not, and then the next step is another one.
+		before := still
+		if still = s.Distance == 0; still && before {
 			break
 		}
 	}

@@ -60,3 +60,37 @@ func TestGroupsLeaveZero(t *testing.T) {
 		t.Errorf("only %d of 6 standard deviations are far from 0", left)
 	}
 }
+
+// TestGroupsWideStart checks that a search finds its optimum from a wide prior. The first step of a
+// fit of Beta from there moves only the standard deviation, because the ELBO is not concave.
+func TestGroupsWideStart(t *testing.T) {
+	const levels, rows = 21, 81
+	for seed := range uint64(4) {
+		rng := testkit.Rand(seed)
+		x, y := mat.NewDense(rows, 1+levels, nil), make([]float64, rows)
+		for i := range rows {
+			x.Set(i, 0, rng.NormFloat64())
+			x.Set(i, 1+rng.IntN(levels), 1)
+			y[i] = 1 / (1 + math.Exp(-0.3*x.At(i, 0)-0.8*rng.NormFloat64()))
+		}
+		learn := func(priorSD float64) *Learned {
+			g, err := NewGLM(x, y, Beta{}, &GLMOptions{Intercept: true, PriorSD: priorSD,
+				Groups: []Group{{Name: "g", First: 1, Levels: levels}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, l, err := g.Learn(t.Context(), nil, &LearnOptions{NoPrior: true,
+				Bounds: map[string][2]float64{"GLM.PriorSD": {0.01, 20}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		near, wide := learn(0.5), learn(10)
+		if !(math.Abs(wide.Objective-near.Objective) < 1e-3) || wide.Evaluations > 30 ||
+			len(wide.Warnings) > 0 {
+			t.Errorf("seed %d: from a wide prior, the objective is %v after %d evaluations, want %v; "+
+				"warnings %q", seed, wide.Objective, wide.Evaluations, near.Objective, wide.Warnings)
+		}
+	}
+}
