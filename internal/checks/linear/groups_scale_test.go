@@ -46,7 +46,7 @@ func TestGroupsLeaveZero(t *testing.T) {
 		}
 		variance, want, best := learn(log, GaussianNoise{})
 		scale, sd, objective := learn(y, LogNormal{})
-		best += floats.Sum(log) // of the change of variables
+		best += floats.Sum(log) // y = e^log changes the density
 		if !(math.Abs(objective-best) < 1e-4) || !(math.Abs(sd-want) < 1e-3*(want+0.1)) ||
 			!(math.Abs(scale-math.Sqrt(variance)) < 1e-3*scale) {
 			t.Errorf("seed %d: scale %v, sd %v, objective %v; want %v, %v, %v", seed, scale, sd, objective,
