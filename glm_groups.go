@@ -155,7 +155,9 @@ func (r *Group) check(cols int) error {
 	}
 	switch {
 	case q > gauss.MostEffects:
-		return bad("has %d effects per level; at most %d are supported", q, gauss.MostEffects)
+		return bad("has %d effects per level; at most %d are supported, so use fewer slopes, or for a "+
+			"category f with many levels a group of combinations, as in (1 | g) + (1 | g:f)", q,
+			gauss.MostEffects)
 	case r.Levels < 1:
 		return bad("has %d levels; it needs at least 1", r.Levels)
 	case r.First < 0 || r.First > cols || r.Levels > (cols-r.First)/q:

@@ -402,7 +402,7 @@ func groupTable(groups []GroupSummary) string {
 			if j == 0 && !math.IsNaN(g.Share) {
 				share = fmt.Sprintf("%.1f%%", 100*g.Share)
 			}
-			edge = edge || e.SD < edgeSD*e.Hi
+			edge = edge || e.SD < edgeSD*e.Hi && e.Lo <= edgeSD*e.SD
 			var corr []string
 			for range j {
 				c := g.Corr[at]
@@ -427,7 +427,7 @@ func groupTable(groups []GroupSummary) string {
 
 // Parameters beyond these limits are at their edge.
 const (
-	edgeSD   = 1e-2 // standard deviation relative to the upper end of its interval
+	edgeSD   = 1e-2 // a value relative to the next larger of sd and the ends of its interval
 	edgeCorr = 0.99
 )
 

@@ -74,10 +74,11 @@ type term struct {
 	Kept   []int   `json:"kept,omitempty"`
 
 	cols    []*column
-	at, n   int            // first feature, and number of features
-	level   map[string]int // indices of group levels
-	q       int            // number of effects of each level of a group
-	learner *termLearner   // nil after learning
+	at, n   int               // first feature, and number of features
+	level   map[string]int    // indices of group levels
+	whole   map[string]string // group levels by wholeNumber; "" if two levels have the same
+	q       int               // number of effects of each level of a group
+	learner *termLearner      // nil after learning
 }
 
 // The kinds of terms.
@@ -483,7 +484,8 @@ func (t *term) multiply(r *entries, cells []cell) error {
 }
 
 // levelOf returns the level of the group of a row, or a column whose value is missing. A part that
-// contains the sign between parts is quoted, so that different parts are different levels.
+// contains the sign between parts is quoted, so that different parts are different levels. A level
+// that training has not seen may be a known whole number that is written differently.
 func (t *term) levelOf(cells []cell) (level string, missing *column) {
 	for i, c := range t.cols {
 		l, ok := c.groupLevel(&cells[c.place])
@@ -497,6 +499,9 @@ func (t *term) levelOf(cells []cell) (level string, missing *column) {
 			level += t.sign()
 		}
 		level += l
+	}
+	if _, known := t.level[level]; !known && len(t.cols) == 1 && t.whole[wholeNumber(level)] != "" {
+		level = t.whole[wholeNumber(level)]
 	}
 	return level, nil
 }

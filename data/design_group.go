@@ -208,15 +208,30 @@ func (t *term) effectBlock(effect string) string {
 
 // compileGroup sets the fields of a group that depend on its levels.
 func (t *term) compileGroup() {
-	t.level = make(map[string]int, len(t.Levels))
+	t.level, t.whole = make(map[string]int, len(t.Levels)), map[string]string{}
 	for i, l := range t.Levels {
 		t.level[l] = i
+		w := wholeNumber(l)
+		if _, twice := t.whole[w]; twice {
+			l = ""
+		}
+		t.whole[w] = l
 	}
 	if t.Slopes != nil {
 		t.Slopes.intercept = !t.NoIntercept
 		t.Slopes.compile()
 	}
 	t.q = len(t.effects())
+}
+
+// wholeNumber returns a whole number such as "7.0" or "7,0" without its decimals, and other texts
+// unchanged. Programs write the codes of groups as 7.0 if a cell of the column is empty.
+func wholeNumber(s string) string {
+	at := strings.IndexAny(s, ".,")
+	if at < 1 || strings.Trim(s[:at], "0123456789") != "" || strings.Trim(s[at+1:], "0") != "" {
+		return s
+	}
+	return s[:at]
 }
 
 // putGroup stores the effects of the level of a row in r. The cells in groups determine the level.

@@ -153,7 +153,7 @@ func (c *column) accepts() string {
 	case kindDate:
 		return "a date like " + strings.Join(c.Written, " or ")
 	case kindGroup:
-		return "a group"
+		return "the name of a group, or any other name for a new group"
 	case kindEvent:
 		return "1 or 0"
 	}

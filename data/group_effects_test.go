@@ -174,6 +174,65 @@ func TestGroupMany(t *testing.T) {
 	}
 }
 
+// TestGroupFarIntercept checks the notes for slopes of a column that is far from 0. The correlation of
+// the effects is −1 in units of the table, but the data need both effects.
+func TestGroupFarIntercept(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(9, 1))
+	var b strings.Builder
+	b.WriteString("y,year,g\n")
+	slope, intercept := make([]float64, 30), make([]float64, 30)
+	for g := range slope {
+		slope[g], intercept[g] = rng.NormFloat64(), 8*rng.NormFloat64()
+	}
+	for i := range 600 {
+		g, year := i%30, rng.IntN(21)-10
+		fmt.Fprintf(&b, "%.3f,%d,g%d\n", intercept[g]+slope[g]*float64(year)+rng.NormFloat64(),
+			2000+year, g)
+	}
+	m, post := fitGroups(t, b.String(), "y ~ year + (1 + year | g)", false)
+	s := m.Summary(post)
+	if r := s.Groups[1].Corr[0]; !(r < -0.999) {
+		t.Errorf("correlation %v at the year 0", r)
+	}
+	text := s.String()
+	if strings.Contains(text, "edge") || !strings.Contains(text, "center the column: (1 + year | g)") {
+		t.Errorf("wrong notes in\n%s", text)
+	}
+}
+
+// TestGroupNotes checks the notes for a group with one level, and for a standard deviation of 0, which
+// the table prints without digits of rounding.
+func TestGroupNotes(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(10, 1))
+	var b strings.Builder
+	b.WriteString("y,one,g\n")
+	for i := range 200 {
+		fmt.Fprintf(&b, "%v,only,g%d\n", i/20%2, rng.IntN(20))
+	}
+	m, post := fitGroups(t, b.String(), "y ~ 1 + (1 | one) + (1 | g)", true)
+	s := m.Summary(post)
+	text := s.String()
+	for _, want := range []string{"one group does not determine a standard deviation: (1 | one)",
+		"at its edge, because the data do not need it: sd of (1 | g)"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	_, post = fitGroups(t, "y,x,g\n0,0,a\n1.6,1,b\n3,2,a\n4.6,3,b\n", "y ~ x + (1 | g)", false)
+	if g := post.Groups()[0].Effects[0]; !(g.SD < 0.01*g.Hi && g.Lo > 0.1*g.SD) {
+		t.Errorf("the interval of two levels is not wide: %+v", g)
+	}
+	if text := post.Summary().String(); strings.Contains(text, "edge") {
+		t.Errorf("a note because of a wide interval in\n%s", text)
+	}
+	s.Groups[1].SD = 1e-10
+	if text := s.String(); strings.Contains(text, "1e-10") {
+		t.Errorf("a standard deviation of 0 has digits in\n%s", text)
+	}
+}
+
 // TestGroupEdge checks that the standard deviation of the intercepts has an interval if the slopes do
 // not differ between levels.
 func TestGroupEdge(t *testing.T) {

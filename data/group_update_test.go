@@ -83,3 +83,43 @@ func TestUpdateLevels(t *testing.T) {
 		}
 	}
 }
+
+// TestWholeLevels checks that a group finds a whole number that is written with decimals, as pandas
+// writes the numbers of a column with empty cells, unless both spellings are levels.
+func TestWholeLevels(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(8, 3))
+	for _, c := range []struct {
+		levels []string
+		ask    string
+		known  bool
+	}{
+		{[]string{"308", "309", "310"}, "309.0", true},
+		{[]string{"308.0", "309.0", "310.0"}, "309", true},
+		{[]string{"308", "309", "310"}, "309,00", true},
+		{[]string{"308", "309", "310"}, "309.5", false},
+		{[]string{"308", "309", "309.00"}, "309.0", false},
+		{[]string{"a", "b", "v1"}, "v1.0", false},
+	} {
+		var b strings.Builder
+		b.WriteString("y;g\n")
+		for i := range 60 {
+			fmt.Fprintf(&b, "%.3f;%s\n", float64(i%3)+rng.NormFloat64(), c.levels[i%3])
+		}
+		_, p := mustFit(t, mustModel(t, tableOf(t, b.String()), "y ~ 1 + (1 | g)"), nil)
+		a, err := p.Predict(map[string]any{"g": c.ask})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known := len(a.Notes) == 0; known != c.known {
+			t.Errorf("levels %q: %s has the notes %q", c.levels, c.ask, a.Notes)
+		}
+		q, err := p.Update(context.Background(), tableOf(t, "y;g\n2.25;"+c.ask+"\n1.75;"+c.ask+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err = q.Predict(map[string]any{"g": c.ask}); err != nil || len(a.Notes) > 0 {
+			t.Errorf("levels %q: after Update, %s has the notes %q, error %v", c.levels, c.ask, a.Notes, err)
+		}
+	}
+}

@@ -76,6 +76,10 @@ type Component struct {
 	EDF float64
 
 	slope bool // not an intercept
+	// edge describes the part of the component that is at its edge: "sd", "corr" or nothing. If far
+	// is set, a correlation is near ±1 only because the columns of the slopes are far from 0.
+	edge string
+	far  bool
 }
 
 // Summary returns the tables of a posterior of the model. Coefficients is nil for Softmax.
@@ -490,6 +494,7 @@ func (t *term) components(post *pgsvi.GLMPosterior, own *pgsvi.GroupSummary) (al
 			}
 			c.Corr, c.CorrLo, c.CorrHi = append(c.Corr, r), append(c.CorrLo, lo), append(c.CorrHi, hi)
 		}
+		c.setEdge(own, e)
 		all = append(all, c)
 	}
 	return all
@@ -724,7 +729,11 @@ func (s *Summary) componentsText() string {
 		}
 		lines := [][]string{{title, "sd", "2.5%", "97.5%"}}
 		for _, c := range all {
-			lines = append(lines, []string{c.Name, short(c.SD), short(c.Lo), short(c.Hi)})
+			sd := short(c.SD)
+			if c.SD <= zeroSD*c.Hi {
+				sd = "0"
+			}
+			lines = append(lines, []string{c.Name, sd, short(c.Lo), short(c.Hi)})
 		}
 		addColumn(lines, "edf", func(i int) string { return textIf(all[i].EDF > 0, "%.1f", all[i].EDF) })
 		addColumn(lines, "groups", func(i int) string {
@@ -755,10 +764,7 @@ func (s *Summary) componentsText() string {
 		groups = append(slices.Clone(groups), s.Residual)
 	}
 	write("standard deviations", groups)
-	if slices.ContainsFunc(s.Groups, Component.atEdge) {
-		b.WriteString("a standard deviation near 0 or a correlation near ±1 is at its edge: the data " +
-			"do not need it\n")
-	}
+	b.WriteString(s.groupNotes())
 	return b.String()
 }
 
@@ -773,9 +779,61 @@ func corrText(r, lo, hi float64) string {
 	return fmt.Sprintf("%.2f (%.2f to %.2f)", r, lo, hi)
 }
 
-// atEdge reports whether c has a standard deviation near 0 relative to its interval, or a
-// correlation near ±1. Then lme4 calls the fit singular.
-func (c Component) atEdge() bool {
-	return c.SD <= 0.01*c.Hi ||
-		slices.ContainsFunc(c.Corr, func(r float64) bool { return math.Abs(r) > 0.99 })
+// Parameters beyond these limits are at their edge. Then lme4 calls the fit singular.
+const (
+	edgeSD   = 0.01 // a value relative to the next larger of sd and the ends of its interval
+	edgeCorr = 0.99
+	zeroSD   = 1e-4 // a standard deviation, relative to the upper end, that prints as 0
+)
+
+// setEdge sets edge and far of effect e of the fitted group own. The fit has slopes of centered
+// columns, which decide whether the data need an effect. In units of the table, the intercept is where
+// the columns are 0. If that is far from the rows, such as the year 0, it nearly equals the slope.
+func (c *Component) setEdge(own *pgsvi.GroupSummary, e int) {
+	near := func(r float64) bool { return math.Abs(r) > edgeCorr }
+	singular := slices.ContainsFunc(c.Corr, near)
+	sd, lo, hi, corr := c.SD, c.Lo, c.Hi, singular
+	if e < len(own.Effects) {
+		sd, lo, hi = own.Effects[e].SD, own.Effects[e].Lo, own.Effects[e].Hi
+		if first := e * (e - 1) / 2; first+e <= len(own.Corr) {
+			corr = slices.ContainsFunc(own.Corr[first:first+e],
+				func(r pgsvi.GroupCorr) bool { return near(r.Value) })
+		}
+	}
+	switch {
+	case sd <= edgeSD*hi && lo <= edgeSD*sd: // not only wide because there are few levels
+		c.edge = "sd"
+	case corr:
+		c.edge = "corr"
+	}
+	c.far = singular && c.edge == ""
+}
+
+// groupNotes returns the lines below the table of groups.
+func (s *Summary) groupNotes() string {
+	var edges, far, alone []string
+	for _, c := range s.Groups {
+		switch {
+		case c.Levels == 1:
+			alone = append(alone, c.Name)
+		case c.edge != "":
+			edges = append(edges, c.edge+" of "+c.Name)
+		case c.far:
+			far = append(far, c.Name)
+		}
+	}
+	var b strings.Builder
+	for _, note := range []struct {
+		text  string
+		names []string
+	}{
+		{"near 0 or ±1 and so at its edge, because the data do not need it", edges},
+		{"one group does not determine a standard deviation", alone},
+		{"corr is near ±1 because the intercept is far from the rows; center the column", far},
+	} {
+		if len(note.names) > 0 {
+			fmt.Fprintf(&b, "%s: %s\n", note.text, strings.Join(note.names, ", "))
+		}
+	}
+	return b.String()
 }

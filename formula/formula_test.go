@@ -210,7 +210,10 @@ func TestMistakes(t *testing.T) {
 		{"ärger ~ s(¦größe) + s(größe, k=9)", "s(größe) and s(größe, k=9) are the same curve"},
 		{"y ~ 1 + x + ¦0", "0 leaves out the intercept, but 1 keeps it"},
 		{"¦Surv(t, e) ~ x", "write durations as survival(time, event)"},
-		{"¦cbind(s, f) ~ x", "as successes / trials"},
+		{"¦cbind(s, f) ~ x", "write successes / trials, as in cured / n ~ dose, where n counts " +
+			"successes and failures"},
+		{"y ~ x + ¦offset(log(n))", "write exposure(n) in place of offset(log(n))"},
+		{"y ~ x + (1 | sales ¦region)", "backquotes around a name with spaces"},
 		{"survival(t¦) ~ x", "unexpected ); expected , and the column that is 1"},
 		{"survival(t, ¦) ~ x", "expected a column of the events"},
 		{"survival(t, e ¦f) ~ x", "unexpected f; expected ) to end survival(…"},

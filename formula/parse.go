@@ -233,7 +233,8 @@ func (p *parser) outcomeOf() {
 		p.failAt(at, "write durations as survival(time, event), where event is 1 if it was "+
 			"observed and 0 if the time is censored")
 	case "cbind":
-		p.failAt(at, "write successes in trials as successes / trials, as in cured / n ~ dose")
+		p.failAt(at, "write successes / trials, as in cured / n ~ dose, where n counts "+
+			"successes and failures; add it to the table if it is missing")
 	default:
 		p.fail("the outcome must be a column, log(column), sqrt(column) or survival(time, event); "+
 			"add its %s to the table as a column", name)
@@ -498,6 +499,9 @@ func (p *parser) function(add func(Term)) {
 	case "exposure":
 		part(&f.Exposure)
 	case "offset":
+		if p.token == "log" && p.calls() {
+			p.failAt(at, "write exposure(n) in place of offset(log(n))")
+		}
 		part(&f.Offset)
 	case "weight":
 		part(&f.Weight)
@@ -572,7 +576,11 @@ func (p *parser) group() []Group {
 		p.fail("unexpected * in a group; write (1 | a) + (1 | b) + (1 | a:b) for the effects of " +
 			"a, b and their combinations")
 	}
-	p.want(")", " after the group")
+	hint := " after the group"
+	if p.named() {
+		hint += ", or backquotes around a name with spaces, as in (1 | `sales region`)"
+	}
+	p.want(")", hint)
 	return nested(g, parts)
 }
 

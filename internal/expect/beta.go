@@ -18,10 +18,17 @@ type betaSide struct {
 	tiny bool // a² is negligible compared with 1
 }
 
-func newBetaSide(phi, eta float64) betaSide {
-	f, _, _ := SoftplusAt(eta)
-	_, p, _ := SoftplusAt(-eta)
-	return betaSide{-f, p, phi * p, phi*p < 1e-9}
+// betaSides returns the sides of η and −η, with one exponential for both.
+func betaSides(phi, eta float64) (s, t betaSide) {
+	side := func(log, part float64) betaSide { return betaSide{-log, part, phi * part, phi*part < 1e-9} }
+	e := math.Exp(-math.Abs(eta))
+	log, large := math.Log1p(e), 1/(1+e)
+	// log(1+e^−|η|) belongs to the larger part, as in SoftplusAt
+	s, t = side(log, large), side(log+math.Abs(eta), e*large)
+	if eta < 0 {
+		s, t = t, s
+	}
+	return s, t
 }
 
 // binet returns ½ log σ minus Binet's function of a, log Γ(a) − (a−½) log a + a − log √2π.
@@ -63,7 +70,7 @@ func (s *betaSide) klPart(y, logy float64) float64 {
 //
 // In this form, the terms of size φ do not cancel.
 func (p BetaPoint) At(eta float64) (l, d1, d2 float64) {
-	s, t := newBetaSide(p.Phi, eta), newBetaSide(p.Phi, -eta)
+	s, t := betaSides(p.Phi, eta)
 	l = p.logProb(&s, &t)
 	ga, ha := s.gaps(p.Phi)
 	gb, hb := t.gaps(p.Phi)
@@ -77,7 +84,7 @@ func (p BetaPoint) At(eta float64) (l, d1, d2 float64) {
 
 // LogProb returns log p(y|η).
 func (p BetaPoint) LogProb(eta float64) float64 {
-	s, t := newBetaSide(p.Phi, eta), newBetaSide(p.Phi, -eta)
+	s, t := betaSides(p.Phi, eta)
 	return p.logProb(&s, &t)
 }
 
@@ -104,7 +111,8 @@ func NewBetaPoint(phi, y float64) BetaPoint {
 
 // BetaParts returns a = φσ(η) and b = φσ(−η).
 func BetaParts(phi, eta float64) (a, b float64) {
-	return newBetaSide(phi, eta).a, newBetaSide(phi, -eta).a
+	s, t := betaSides(phi, eta)
+	return s.a, t.a
 }
 
 // Expect returns E log p under N(m, s²) and the derivatives that Bend.Expect returns, with a

@@ -34,6 +34,12 @@ const (
 	reachAgain = 2
 	goodGain   = 0.75 // a good step gains more than this fraction of its predicted gain
 	littleGain = 0.25 // a poor step gains less than this fraction
+	// If f is linear along a step, the step gains twice its predicted gain. A short step that gains
+	// more than linearGain times as much, and more than closeGain, is far too short. If errors hide
+	// its change of the gradient, the metric would stay as stiff, so the search forgets the steps
+	// that made it so.
+	linearGain = 1.5
+	shortStep  = 0.03 // longest short step, relative to the longest step allowed now
 	// The slopes at both ends of a step predict its gain. If the step gains less than falseGain
 	// of the prediction, the slopes have too large an error. The error of a slope falls with the
 	// root of the gap of q, so the search then requires a gap that is smaller by the factor
@@ -194,10 +200,12 @@ func (s *Search) Tell(x Point) {
 	case s.waited > searchPatience:
 		s.giveUp()
 	case x.F <= s.Most():
-		if !s.proposed { // or the metric is the one at x
-			s.learn(&x)
+		gain := s.Cur.F - x.F
+		if !s.proposed && !s.learn(&x) && // or the metric is the one at x
+			gain > max(linearGain*s.gain, closeGain) && s.t*MaxAbs(s.dir) < shortStep*s.reach {
+			s.steps, s.turns = nil, nil
 		}
-		switch gain := s.Cur.F - x.F; {
+		switch {
 		case s.tries > 0:
 			s.reach = min(s.Longest, reachAgain*s.t*MaxAbs(s.dir))
 		case gain > goodGain*s.gain:
@@ -249,21 +257,21 @@ func (s *Search) Most() float64 {
 	return s.Cur.F + armijo*s.t*s.slope + s.Slack
 }
 
-// learn stores the step to x and its change of the gradient. It drops the step if the errors of f
-// hide that change.
-func (s *Search) learn(x *Point) {
+// learn stores the step to x and its change of the gradient, and reports true. It drops the step and
+// reports false if the errors of f hide that change.
+func (s *Search) learn(x *Point) bool {
 	n := len(x.Theta)
 	step, turn := make([]float64, n), make([]float64, n)
 	floats.SubTo(step, x.Theta, s.Cur.Theta)
 	floats.SubTo(turn, x.Grad, s.Cur.Grad)
 	sy := floats.Dot(step, turn)
 	if !(s.Cur.Slack+x.Slack <= noisyTurn*math.Abs(sy)) {
-		return
+		return false
 	}
 	v := mat.NewVecDense(n, step)
 	s.damp(v, mat.NewVecDense(n, turn))
 	if !(floats.Dot(step, turn) > 0) {
-		return // the step is empty
+		return true // the step is empty
 	}
 	if len(s.steps) == searchPairs {
 		s.steps, s.turns = s.steps[1:], s.turns[1:]
@@ -274,6 +282,7 @@ func (s *Search) learn(x *Point) {
 		// The root of the product smooths the fraction, because steps differ.
 		s.Part = math.Sqrt(s.Part * min(max(part, leastPart), 1))
 	}
+	return true
 }
 
 // damp changes y, the change of the gradient along the step s, such that it changes the metric B

@@ -97,6 +97,7 @@ func (s *ArrowAlgebra) Settle(slack float64, steps int) (gap float64, err error)
 	if err := s.Refresh(); err != nil {
 		return 0, err
 	}
+	still := false
 	for range steps {
 		gap = math.Inf(1)
 		if s.Batched {
@@ -113,7 +114,9 @@ func (s *ArrowAlgebra) Settle(slack float64, steps int) (gap float64, err error)
 		if _, err := s.Ascend(); err != nil {
 			return gap, err
 		}
-		if s.Distance == 0 {
+		// L may move although the sites do not, and then the next step is another one.
+		before := still
+		if still = s.Distance == 0; still && before {
 			break
 		}
 	}
@@ -189,8 +192,19 @@ func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 // gain that a Hessian H predicts. Sites that follow L make the Hessian flatter, (1 − ρ)H, and the
 // distance to the best L longer by a factor of 1/(1 − ρ), so the gain is divided by 1 − ρ. If ρ is
 // large, the gain of a joint step counts instead, if it is larger.
+//
+// The sites of a start may belong to another L or to other hyperparameters, and still give the best q
+// at the present L: if the standard deviations are 0, only Xᵀb counts. So the gain is at the sites
+// that the terms give q, which the next step would take.
 func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
-	a, t := s.mover, s.sums()
+	a, x := s.mover, s.Cur
+	if x.Certain {
+		x.Gamma = x.Tg
+	}
+	if !x.Wild {
+		x.A = x.D1
+	}
+	t := a.sumsOf(&x)
 	from := a.logZ(t, nil)
 	to := a.maximize(t)
 	rate := a.sigma.rate.estimate(a, t.by.L)
