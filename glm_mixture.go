@@ -62,6 +62,16 @@ func (p *GLMPosterior) component(k int) *GLMPosterior {
 	return part
 }
 
+// componentOf returns component k of the mixture of p, for checks against the rows of its GLM.
+func (p *GLMPosterior) componentOf(k int) *GLMPosterior {
+	part := p.component(k)
+	part.groups, part.spread = p.groups, nil
+	if a, ok := part.cov.(*gauss.Arrow); ok {
+		part.prior = a.PriorOf(part.prior)
+	}
+	return part
+}
+
 // latentMixed is latent for the mixture of p, for a Softmax.
 func (p *GLMPosterior) latentMixed(m, v []float64, x mat.Matrix) {
 	all := &mixedPosteriors[*GLMPosterior]{prob: p.mixture.Mixture.Prob}
