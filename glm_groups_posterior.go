@@ -146,8 +146,8 @@ func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 		return sd, sd
 	case r.spread == nil:
 		return math.NaN(), math.NaN()
-	case r.spread.Hi > 0:
-		return min(r.spread.Lo, sd), r.spread.Hi // the density may be highest at 0
+	case r.spread.Hi != nil && r.spread.Hi[j] > 0:
+		return min(r.spread.Lo[j], sd), r.spread.Hi[j] // the density may be highest at 0
 	}
 	s := r.spread.SD[j]
 	if !(s < sd) { // in particular if sd is 0
@@ -164,10 +164,15 @@ func (r *groupInfo) corrInterval(c float64, zero bool, j, k int) (lo, hi float64
 		return c, c
 	case r.spread == nil:
 		return math.NaN(), math.NaN()
-	case zero:
+	}
+	q := r.effects()
+	if at := q + j*q + k; r.spread.Hi != nil && r.spread.Hi[at] > r.spread.Lo[at] {
+		return min(r.spread.Lo[at], c), max(r.spread.Hi[at], c)
+	}
+	if zero {
 		return -1, 1
 	}
-	s, at := r.spread.Atanh[j*r.effects()+k], math.Atanh(max(-1, min(1, c)))
+	s, at := r.spread.Atanh[j*q+k], math.Atanh(max(-1, min(1, c)))
 	if math.IsInf(at, 0) || math.IsInf(s, 0) || math.IsNaN(s) {
 		return -1, 1
 	}
