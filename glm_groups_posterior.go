@@ -52,7 +52,8 @@ type GroupEffect struct {
 }
 
 // GroupCorr is the correlation of two effects between levels, with a 95% interval; see GroupEffect.
-// If a standard deviation is 0, Value is 0, and the interval is from −1 to 1 unless it is fixed.
+// If a standard deviation is 0, Value is 0, and the interval is from −1 to 1 unless the correlation is
+// fixed or was integrated over.
 // It is NaN if one of their standard deviations is 0.
 type GroupCorr struct {
 	A, B          string
@@ -63,8 +64,9 @@ type GroupCorr struct {
 // has no groups. The classes of a Softmax share the standard deviations and correlations. These
 // describe the effects of one class before the mean over the classes is subtracted; see Group.
 //
-// A standard deviation that was integrated over as the only parameter (see Group) has the interval
-// of its posterior density, which is proportional to exp(ELBO) p(SD). Other intervals are Laplace
+// Standard deviations and correlations that were integrated over (see Group) have the intervals of
+// their posterior density, which is proportional to exp(ELBO) p(Σ). With three or more parameters, the
+// density is approximated around the points of the integral. Other intervals are Laplace
 // approximations: log SD and the inverse hyperbolic tangent of a correlation are nearly Gaussian.
 // If log SD has a standard deviation above 1, the data hardly determine SD, and the interval
 // belongs to a Gaussian SD, cut off at 0. The interval of an SD that is learned as 0 begins at 0. The

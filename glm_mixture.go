@@ -87,7 +87,7 @@ func (p *GLMPosterior) latentParts(m, v []float64, x mat.Matrix) *paramSpread {
 }
 
 // rowMoments stores the latent moments of rows lo … hi−1 in the slices of n rows, for each component
-// of the mixture of p, or for p itself if it has no mixture. The rows are those of g at index.
+// of the mixture of p, or for p itself if it has no mixture. The index selects the rows of g.
 func (p *GLMPosterior) rowMoments(m, v []float64, n, lo, hi int, g *design.Matrix, index []int) {
 	for from := 0; from < len(m); from += n {
 		mean, cov := p.mean, p.wide()

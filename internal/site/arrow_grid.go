@@ -91,7 +91,8 @@ type gridRun struct {
 }
 
 // Integrate returns the posterior over the covariances of the factors that have a prior and few
-// levels with rows. It uses a grid for one parameter and a design for two to ten (arrow_design.go).
+// levels with rows. It uses a grid for one parameter, a lattice for two standard deviations
+// (arrow_plane.go), and a design for up to ten parameters (arrow_design.go).
 // With none or more, and with a wide border, it returns nil. The other factors keep their
 // covariances.
 func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {

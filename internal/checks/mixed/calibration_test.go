@@ -323,10 +323,10 @@ func TestCoverage(t *testing.T) {
 			for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 1}} {
 				for _, levels := range []int{5, 8, 20, 50} {
 					d := design{lik, levels, slope, sd}
-					c, _ := d.measure(t, 500)
+					c, _ := d.measure(t, 200)
 					t.Logf("%v: %v", d, c)
-					least := 0.87
-					if sd < 1 { // the labels of 50 levels do not show so small an sd
+					least := 0.86
+					if sd < 1 { // 50 levels keep the best sd, which is often 0
 						least = 0.75
 					}
 					if !(min(c.fresh, c.seen, c.sd) >= least) {

@@ -51,7 +51,7 @@ func (f *fineGrid) quantile(t *testing.T, i int, level float64) float64 {
 	if err := errors.Join(value.Fit(at, xs), density.Fit(at, logs)); err != nil {
 		t.Fatal(err)
 	}
-	const parts = 40 // of a step
+	const parts = 40 // parts per step
 	lo, n := -0.5, parts*len(at)
 	cum := make([]float64, n+1)
 	for k := range n {
