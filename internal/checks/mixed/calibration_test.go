@@ -17,9 +17,9 @@ import (
 
 // This file simulates data sets and counts how often intervals contain the truth. If the standard
 // deviations, the correlation and the weights are drawn from their priors, a correct posterior is
-// calibrated for any number of levels and rows: its 90% intervals contain the truth in 90% of the data
-// sets (Cook, Gelman and Rubin 2006; Talts, Betancourt, Simpson, Vehtari and Gelman 2018). With fixed
-// standard deviations the coverage also depends on the prior.
+// calibrated for any number of levels and rows: its 90% intervals contain the truth in 90% of the
+// data sets (Cook, Gelman and Rubin 2006; Talts, Betancourt, Simpson, Vehtari and Gelman 2018).
+// With fixed standard deviations the coverage also depends on the prior.
 
 const (
 	priorScale = 2.5 // scale of the half-normal prior of a standard deviation
@@ -63,8 +63,8 @@ type dataSet struct {
 	weight float64      // importance of the data set
 }
 
-// draw draws a data set. The columns are x, and then the effects of each level. The last level has no
-// rows.
+// draw draws a data set. The columns are x, and then the effects of each level. The last level
+// has no rows.
 func (d design) draw(rng *rand.Rand) *dataSet {
 	q := 1
 	if d.slope {
@@ -167,8 +167,8 @@ type coverages struct {
 }
 
 func (s coverages) String() string {
-	return fmt.Sprintf("new %.3f, known %.3f, weights %.3f, sd %.3f (%.3f below, %.3f above), corr %.3f",
-		s.fresh, s.seen, s.weights, s.sd, s.below, s.above, s.corr)
+	return fmt.Sprintf("new %.3f, known %.3f, weights %.3f, sd %.3f (%.3f below, %.3f above), "+
+		"corr %.3f", s.fresh, s.seen, s.weights, s.sd, s.below, s.above, s.corr)
 }
 
 // add adds c times w to s.
@@ -182,8 +182,8 @@ func (s *coverages) add(w float64, c coverages) {
 	s.above += w * c.above
 }
 
-// cover returns the coverage of one data set. The probability that an interval contains a new effect
-// is exact, and does not need draws.
+// cover returns the coverage of one data set. The probability that an interval contains a new
+// effect is exact, and does not need draws.
 func (d design) cover(s *dataSet, p *GLMPosterior, rng *rand.Rand) (c coverages, err error) {
 	q := 1
 	if d.slope {
@@ -283,8 +283,9 @@ func (d design) measure(t *testing.T, sets int) (c coverages, n float64) {
 	return c, total * total / squares
 }
 
-// TestCalibration checks that intervals are calibrated if all parameters come from their priors. This
-// checks the computation: the points of the integral, their probabilities, and quantiles of the mixture.
+// TestCalibration checks that intervals are calibrated if all parameters come from their priors.
+// This checks the computation: the points of the integral, their probabilities, and quantiles of
+// the mixture.
 func TestCalibration(t *testing.T) {
 	sets, levels := testkit.Longer(500, testkit.Shorter(80, 40)), []int{8}
 	if testkit.IsLong() {
@@ -314,8 +315,9 @@ func TestCalibration(t *testing.T) {
 	}
 }
 
-// TestCoverage measures the coverage at fixed standard deviations. It exceeds 90% for new levels if the
-// prior is much wider than the true value, and the few levels do not rule out larger values.
+// TestCoverage measures the coverage at fixed standard deviations. It exceeds 90% for new levels
+// if the prior is much wider than the true value, and the few levels do not rule out larger
+// values.
 func TestCoverage(t *testing.T) {
 	testkit.Long(t)
 	for _, slope := range []bool{false, true} {

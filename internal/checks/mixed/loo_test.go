@@ -43,9 +43,9 @@ func (d design) few(s *dataSet, each int) *dataSet {
 	return rest
 }
 
-// TestLOOIntegrated compares LOO of an integrated posterior with fits to the other rows. For Gaussian
-// noise only the points of the integral and the scale of the prior differ. If LOO used the best
-// standard deviations alone, the sums would differ by as much as the test logs.
+// TestLOOIntegrated compares LOO of an integrated posterior with fits to the other rows. For
+// Gaussian noise only the points of the integral and the scale of the prior differ. If LOO used
+// the best standard deviations alone, the sums would differ by as much as the test logs.
 func TestLOOIntegrated(t *testing.T) {
 	for _, c := range []struct {
 		design
@@ -92,7 +92,8 @@ func TestLOOIntegrated(t *testing.T) {
 	}
 }
 
-// TestLOOGroupIntegrated compares LOOGroup of an integrated posterior with fits to the other levels.
+// TestLOOGroupIntegrated compares LOOGroup of an integrated posterior with fits to the other
+// levels.
 func TestLOOGroupIntegrated(t *testing.T) {
 	for _, c := range []struct {
 		design
