@@ -44,6 +44,15 @@ import (
 // may end at another optimum. For all other observations PointErr is proportional to their
 // influence. None of this includes the difference between q and the posterior; PSIS checks that.
 //
+// If the posterior is a mixture over hyperparameters (see GLMPosterior), the components have other
+// probabilities without observation n. With p_k for the prediction by component k,
+//
+//	w_k^−n ∝ w_k/p_k(y_n|y_−n),   1/p(y_n|y_−n) = Σ_k w_k/p_k(y_n|y_−n),
+//
+// because p(y|θ_k) = p(y_−n|θ_k) p_k(y_n|y_−n). Cavity then predicts by the mixture with w_k^−n.
+// Leverage is the mean over the components, and Influence is the divergence of the weights and the
+// hyperparameters together.
+//
 // An observation of weight w > 1 counts as w observations, and LOO leaves out one of them. An
 // observation of weight below 1 is left out as a whole. The mean of a diagonal or low-rank q moves
 // by (Λ0 + XᵀΓX)⁻¹, as in a fit, and not by V. A low-rank fit may find other factors without an
@@ -716,8 +725,8 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 // 0.001 nats. For more weights it uses a sample of the rows, with a root mean square error of at
 // most 0.01 nats in the logarithm of an importance weight. In other cases each draw takes a pass.
 // For a Softmax z holds the weights of all classes minus their mean over the classes, because
-// nothing else affects the probabilities. With GLMOptions.Groups, PSIS
-// uses the covariances of the effects that q has learned.
+// nothing else affects the probabilities. With GLMOptions.Groups, PSIS uses the best covariances of
+// the effects. It checks q at these covariances, and does not integrate over them.
 //
 // The error wraps ErrParam if q is nil, if q is over other weights than g, or if q is over more
 // weights than rows and has another prior than g. It wraps ErrNotPosDef if RandWeights cannot draw
@@ -780,9 +789,10 @@ func (g *GLM) linearAt(q *GLMPosterior) *site.LinearModel {
 }
 
 // LOO runs leave-one-out cross-validation with the cavities of q, which must be fitted to all rows
-// of g. If GLMOptions.Learn is set, the likelihood and the prior are those that q has learned. q may
-// come from a stream or a file. g may hold only some of the rows if q has a full
-// covariance and at most as many weights as rows.
+// of g. If GLMOptions.Learn is set, the likelihood and the prior are those that q has learned. If q is
+// a mixture over hyperparameters, such as the covariances of groups with few levels, LOO integrates
+// over them; see LOO. q may come from a stream or a file. g may hold only some of the rows if q has a
+// full covariance and at most as many weights as rows.
 //
 // A Softmax with K classes and D weights per class takes 16 (K D)² bytes. LOO takes the coupling
 // P_c between the classes of a row from that row alone, so LOO.Err includes a tenth of the change
@@ -807,12 +817,48 @@ func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 			"pgsvi: the posterior has %d rows, but the model has %d: %w", c.X.Rows,
 			g.Len(), ErrParam)
 	}
-	if classes, ok := q.cov.(*gauss.Contrasts); ok {
-		l := g.linearAt(q)
-		r, err := loo.ClassRows(ctx, l, q.mean, classes, classLogProb)
-		return newLOO(r, l.Terms, err)
+	return g.mixedLOO(q, func(part *GLMPosterior, share int) (*loo.Result, *term.Terms, error) {
+		l := g.linearAt(part)
+		if classes, ok := part.cov.(*gauss.Contrasts); ok {
+			r, err := loo.ClassRows(ctx, l, part.mean, classes, classLogProb)
+			return r, l.Terms, err
+		}
+		mean := floats.SubTo(make([]float64, g.dim()), part.mean, l.Prior.Mean)
+		lik := cavityLikelihood(l.Terms)
+		lik.Share = share
+		r, err := loo.Rows(ctx, l, mean, part.cov, lik)
+		return r, l.Terms, err
+	})
+}
+
+// mixedLOO returns the LOO of q from the results of leave at its components, or at q itself if q is
+// not a mixture. Terms without cavities are nil.
+func (g *GLM) mixedLOO(q *GLMPosterior, leave func(part *GLMPosterior, share int) (*loo.Result,
+	*term.Terms, error)) (*LOO, error) {
+	if q.mixture == nil {
+		r, t, err := leave(q, 1)
+		return newLOO(r, t, err)
 	}
-	l := g.linearAt(q)
-	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), l.Prior.Mean)
-	return looRows(ctx, l, mean, q.cov)
+	prob := q.mixture.Mixture.Prob
+	results, mix := make([]*loo.Result, len(prob)), &predictionMix{}
+	var terms *term.Terms
+	var weight []float64
+	for k := range results {
+		var err error
+		if results[k], terms, err = leave(q.componentOf(k), len(prob)); err != nil {
+			return nil, prefixed(err)
+		}
+		if terms != nil {
+			weight = terms.Weight
+			mix.parts = append(mix.parts, &Prediction{lik: likOf(terms), m: results[k].M,
+				v: results[k].V})
+		}
+	}
+	r, without := loo.Mix(prob, results, weight)
+	l, err := newLOO(r, terms, nil)
+	if terms != nil {
+		mix.prob = without
+		l.Cavity.lik, l.Cavity.mix = q.lik, mix
+	}
+	return l, err
 }

@@ -490,7 +490,7 @@ func poolMixes(folds []*Prediction, tests [][]int, p *Prediction) *predictionMix
 	for f, fold := range folds {
 		of := fold.mix
 		if of == nil {
-			of = &predictionMix{[]float64{1}, []*Prediction{fold}}
+			of = &predictionMix{prob: []float64{1}, parts: []*Prediction{fold}}
 		}
 		for r, i := range tests[f] {
 			copy(m.probs(i), of.probs(r))

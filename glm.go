@@ -603,10 +603,10 @@ func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 // posteriors that treat the learned values as known.
 //
 // If the posterior is integrated over hyperparameters (LearnOptions.Integrate) or over covariances
-// of GLMOptions.Groups (see Group), it is a mixture Σ_k p_k N(m_k, V_k). Predictions, WeightQuantile
-// and RandWeights use the mixture, and the other methods its mean and its covariance. ELBO, LOO,
-// PSIS, Update and Remove use q at the best hyperparameters, and so do the likelihoods of effects
-// and draws of responses.
+// of GLMOptions.Groups (see Group), it is a mixture Σ_k p_k N(m_k, V_k). Predictions, WeightQuantile,
+// RandWeights, GLM.LOO and GLM.LOOGroup use the mixture, and the other methods its mean and its
+// covariance. ELBO, PSIS, Update and Remove use q at the best hyperparameters, and so do the
+// likelihoods of effects and draws of responses.
 //
 // At takes new points as the rows of x, dense or sparse, with the columns of the training data and
 // without the intercept. It panics if the number of columns differs. The prediction of a row with a

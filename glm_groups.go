@@ -47,8 +47,9 @@ import (
 // and predictions include its uncertainty to first order, as described at GLMPosterior. A fixed Σ
 // must have an inverse. All effects belong to one dense problem, for up to a few hundred levels.
 //
-// One parameter is integrated over a grid, and two to ten over a central composite design (Rue,
-// Martino and Chopin, 2009, section 6.5), which is less accurate. LearnOptions.Integrate also integrates
+// One or two standard deviations are integrated over a grid, and other sets of up to ten parameters
+// over a central composite design (Rue, Martino and Chopin, 2009, section 6.5), which is less
+// accurate. LearnOptions.Integrate also integrates
 // over the other hyperparameters. NewGLMRows and NewGLMRounds do not integrate.
 type Group struct {
 	// Name is the name of the factor in tables and errors. Empty means group1, group2, …

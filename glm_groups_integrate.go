@@ -36,9 +36,9 @@ func (p *GLMPosterior) integrateGroups(st Stepper) error {
 			means[k][j] += m
 		}
 	}
-	if grid.Block >= 0 {
-		q := grid.Quantiles(0.025, 0.975)
-		p.groups[grid.Block].spread.Lo, p.groups[grid.Block].spread.Hi = q[0], q[1]
+	for i := range grid.Spans {
+		s := &grid.Spans[i]
+		p.groups[s.Block].spread.SetInterval(s)
 	}
 	p.setMixture(prob, means, of)
 	p.mixture.logMass = grid.LogMass
@@ -55,7 +55,7 @@ type savedGrid struct {
 	B     save.List[float64] `json:"levelBorder"`
 	D     save.List[float64] `json:"levels"`
 	Mean  save.List[float64] `json:"mean"` // the mean of q
-	// Lo and Hi are the intervals of the standard deviation of each group, or zeros.
+	// Lo and Hi are the intervals of the standard deviations and correlations of each group, or zeros.
 	Lo save.List[float64] `json:"lo"`
 	Hi save.List[float64] `json:"hi"`
 }
@@ -77,24 +77,27 @@ func (p *GLMPosterior) saveGrid() *savedGrid {
 		s.A, s.B, s.D = append(s.A, saved.A...), append(s.B, saved.B...), append(s.D, saved.D...)
 	}
 	for i := range p.groups {
-		var lo, hi float64
-		if r := &p.groups[i]; r.spread != nil {
+		q := p.groups[i].effects()
+		lo := make([]float64, q+q*q)
+		hi := lo
+		if r := &p.groups[i]; r.spread != nil && r.spread.Lo != nil {
 			lo, hi = r.spread.Lo, r.spread.Hi
 		}
-		s.Lo, s.Hi = append(s.Lo, lo), append(s.Hi, hi)
+		s.Lo, s.Hi = append(s.Lo, lo...), append(s.Hi, hi...)
 	}
 	return s
 }
 
 // check returns an error if s does not fit p.
 func (s *savedGrid) check(p *GLMPosterior) error {
-	n, d, each := len(s.Prob), len(p.mean), 0
+	n, d, each, params := len(s.Prob), len(p.mean), 0, 0
 	for _, b := range p.prior.Blocks() {
 		each += len(b.L)
+		params += b.Q + b.Q*b.Q
 	}
 	if n == 0 || each == 0 || len(s.Shift) != n*d || len(s.Mean) != d || len(s.L) != n*each ||
-		len(s.A)%n != 0 || len(s.B)%n != 0 || len(s.D)%n != 0 || len(s.Lo) != len(p.groups) ||
-		len(s.Hi) != len(p.groups) {
+		len(s.A)%n != 0 || len(s.B)%n != 0 || len(s.D)%n != 0 || len(s.Lo) != params ||
+		len(s.Hi) != params {
 		return fmt.Errorf("%d components of %d weights do not fit %d means and %d numbers of blocks: "+
 			"%w", n, d, len(s.Shift), len(s.L), ErrShape)
 	}
@@ -145,10 +148,14 @@ func (s *savedGrid) load(p *GLMPosterior) error {
 			return fmt.Errorf("component %d: %w", k, err)
 		}
 	}
+	at := 0
 	for i := range p.groups {
-		if r := &p.groups[i]; r.spread != nil {
-			r.spread.Lo, r.spread.Hi = s.Lo[i], s.Hi[i]
+		r := &p.groups[i]
+		end := at + r.effects() + r.effects()*r.effects()
+		if r.spread != nil {
+			r.spread.Lo, r.spread.Hi = s.Lo[at:end:end], s.Hi[at:end:end]
 		}
+		at = end
 	}
 	p.mixture = &weightMixture{Mixture: &gauss.Mixture{Cov: p.cov, Prob: s.Prob, Of: of,
 		Shift: chunks(s.Shift, n)}, mean: s.Mean}

@@ -459,7 +459,7 @@ func TestIntegrateSeveral(t *testing.T) {
 		}
 		t.Logf("%s: %d points, means off by %.3f standard deviations, and these by %.3f, without "+
 			"integration by %.3f", name, len(p.mixture.Mixture.Prob), dm, ds, before)
-		if dm > 0.2 || ds > x.tol || before < 0.3 {
+		if dm > 0.05 || ds > x.tol || before < 0.3 {
 			t.Errorf("%s: means off by %.3f standard deviations, and these by %.3f, without "+
 				"integration by %.3f", name, dm, ds, before)
 		}

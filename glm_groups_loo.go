@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/loo"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -22,8 +23,9 @@ import (
 // CompareLOO compares models with the same levels. Leverage is the number of parameters that the
 // rows of a level determine. KHat and Cavity are nil.
 //
-// The covariances of the groups and the parameters of the likelihood keep their values, although
-// fewer levels would change them. For GaussianNoise the result is exact. For other likelihoods the
+// If q is a mixture over covariances of groups (see Group), they follow the other levels, as in LOO.
+// Otherwise the covariances and the parameters of the likelihood keep their values, although fewer
+// levels would change them. The result for GaussianNoise is then exact. For other likelihoods the
 // sites of the other rows keep their values too, and the density is integrated by quadrature over
 // the effects of the level. Beyond two effects, and for the other weights, the log density of the
 // rows is expanded to second order at each node. Err estimates the error of the quadrature alone.
@@ -39,9 +41,8 @@ func (g *GLM) LOOGroup(ctx context.Context, q *GLMPosterior, group string) (*LOO
 		return nil, fmt.Errorf("pgsvi: there is no group %q; the groups are %s: %w", group,
 			groupNames(g.groups), ErrParam)
 	}
-	l := g.linearAt(q)
 	r := &g.groups[k].Group
-	of, err := groupRowsOf(l, r)
+	of, err := groupRowsOf(&g.lin, r)
 	if err != nil {
 		return nil, err
 	}
@@ -61,11 +62,14 @@ func (g *GLM) LOOGroup(ctx context.Context, q *GLMPosterior, group string) (*LOO
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("pgsvi: no row has a level of group %s: %w", group, ErrEmpty)
 	}
-	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), l.Prior.Mean)
-	found, err := loo.LevelRows(ctx, l, mean, q.cov, rows, r.effects(), func(i int) string {
-		return fmt.Sprintf("level %d of group %s", levels[i], group)
+	return g.mixedLOO(q, func(part *GLMPosterior, _ int) (*loo.Result, *term.Terms, error) {
+		l := g.linearAt(part)
+		mean := floats.SubTo(make([]float64, g.dim()), part.mean, l.Prior.Mean)
+		found, err := loo.LevelRows(ctx, l, mean, part.cov, rows, r.effects(), func(i int) string {
+			return fmt.Sprintf("level %d of group %s", levels[i], group)
+		})
+		return found, nil, err
 	})
-	return newLOO(found, nil, err)
 }
 
 // groupNames returns the names of groups, separated by commas.

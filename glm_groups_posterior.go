@@ -52,8 +52,8 @@ type GroupEffect struct {
 }
 
 // GroupCorr is the correlation of two effects between levels, with a 95% interval; see GroupEffect.
-// If a standard deviation is 0, Value is 0, and the interval is from −1 to 1 unless it is fixed. Lo
-// and Hi are NaN if the interval is unknown, as after Update.
+// If a standard deviation is 0, Value is 0, and the interval is from −1 to 1 unless the correlation is
+// fixed or was integrated over. Lo and Hi are NaN if the interval is unknown, as after Update.
 type GroupCorr struct {
 	A, B          string
 	Value, Lo, Hi float64
@@ -63,8 +63,9 @@ type GroupCorr struct {
 // has no groups. The classes of a Softmax share the standard deviations and correlations. These
 // describe the effects of one class before the mean over the classes is subtracted; see Group.
 //
-// A standard deviation that was integrated over as the only parameter (see Group) has the interval
-// of its posterior density, which is proportional to exp(ELBO) p(SD). Other intervals are Laplace
+// Standard deviations and correlations that were integrated over (see Group) have the intervals of
+// their posterior density, which is proportional to exp(ELBO) p(Σ). With three or more parameters, the
+// density is approximated around the points of the integral. Other intervals are Laplace
 // approximations: log SD and the inverse hyperbolic tangent of a correlation are nearly Gaussian.
 // If log SD has a standard deviation above 1, the data hardly determine SD, and the interval
 // belongs to a Gaussian SD, cut off at 0. The interval of an SD that is learned as 0 begins at 0. The
@@ -146,8 +147,8 @@ func (r *groupInfo) interval(sd float64, j int) (lo, hi float64) {
 		return sd, sd
 	case r.spread == nil:
 		return math.NaN(), math.NaN()
-	case r.spread.Hi > 0:
-		return min(r.spread.Lo, sd), r.spread.Hi // the density may be highest at 0
+	case r.spread.Hi != nil && r.spread.Hi[j] > 0:
+		return min(r.spread.Lo[j], sd), r.spread.Hi[j] // the density may be highest at 0
 	}
 	s := r.spread.SD[j]
 	if !(s < sd) { // in particular if sd is 0
@@ -164,10 +165,15 @@ func (r *groupInfo) corrInterval(c float64, zero bool, j, k int) (lo, hi float64
 		return c, c
 	case r.spread == nil:
 		return math.NaN(), math.NaN()
-	case zero:
+	}
+	q := r.effects()
+	if at := q + j*q + k; r.spread.Hi != nil && r.spread.Hi[at] > r.spread.Lo[at] {
+		return min(r.spread.Lo[at], c), max(r.spread.Hi[at], c)
+	}
+	if zero {
 		return -1, 1
 	}
-	s, at := r.spread.Atanh[j*r.effects()+k], math.Atanh(max(-1, min(1, c)))
+	s, at := r.spread.Atanh[j*q+k], math.Atanh(max(-1, min(1, c)))
 	if math.IsInf(at, 0) || math.IsInf(s, 0) || math.IsNaN(s) {
 		return -1, 1
 	}

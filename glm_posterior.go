@@ -543,8 +543,12 @@ func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 		}
 		return
 	}
-	if len(m) > fewRows || !p.latentFew(m, v, x) {
-		p.latentBlocks(m, v, x)
+	if p.mixture != nil {
+		p.latentMixture(m, v, x)
+		return
+	}
+	if n := len(m); n > fewRows || !p.latentFew(m, v, x, n) {
+		p.latentBlocks(m, v, x, n)
 	}
 }
 
@@ -559,16 +563,17 @@ type fewWork struct {
 
 var fewWorks = sync.Pool{New: func() any { return new(fewWork) }}
 
-// latentFew is latent for a few rows in memory. It reports whether the rows are in memory.
-func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix) bool {
+// latentFew is latent for n rows, which are few, or latentParts if there is a mixture. It reports
+// whether the rows are in memory.
+func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix, n int) bool {
 	w := fewWorks.Get().(*fewWork)
 	defer fewWorks.Put(w)
 	cols := p.Cols()
-	w.Rows, w.Cols, w.Sparse, w.Unit = len(m), p.Dim(), nil, false
+	w.Rows, w.Cols, w.Sparse, w.Unit = n, p.Dim(), nil, false
 	w.Dense = w.Dense[:0]
 	switch x := x.(type) {
 	case *mat.Dense:
-		for i := range m {
+		for i := range n {
 			w.Dense = append(w.Dense, x.RawRowView(i)...)
 			if p.opt.Intercept {
 				w.Dense = append(w.Dense, 1)
@@ -578,7 +583,7 @@ func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix) bool {
 		s := &w.sparse
 		s.Cols, s.Ptr, s.Ind, s.Val = w.Cols, append(s.Ptr[:0], 0), s.Ind[:0], s.Val[:0]
 		w.Unit = true
-		for i := range m {
+		for i := range n {
 			ind, val := x.Row(i)
 			s.Ind, s.Val = append(s.Ind, ind...), append(s.Val, val...)
 			if p.opt.Intercept {
@@ -593,9 +598,7 @@ func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix) bool {
 	default:
 		return false
 	}
-	w.Mul(m, p.mean, nil)
-	p.wide().Variances(v, &w.Matrix, nil)
-	finiteOrNaN(m, v)
+	p.rowMoments(m, v, n, 0, n, &w.Matrix, nil)
 	return true
 }
 
@@ -610,15 +613,13 @@ func finiteOrNaN(m, v []float64) {
 	}
 }
 
-// latentBlocks is latent for any number of rows, which it processes in blocks.
-func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix) {
+// latentBlocks is latentFew for any number of rows, which it processes in blocks.
+func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix, n int) {
 	const block = 4 * predictBlock
 	rows := p.designs(x)
-	parallel.For(len(m), block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+	parallel.For(n, block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
 		g, index := rows(lo, hi)
-		g.Mul(m[lo:hi], p.mean, index)
-		p.wide().Variances(v[lo:hi], g, index)
-		finiteOrNaN(m[lo:hi], v[lo:hi])
+		p.rowMoments(m, v, n, lo, hi, g, index)
 	})
 }
 
@@ -732,10 +733,15 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 // latentSpread implements spreadLatents.
 func (p *GLMPosterior) latentSpread(m, v []float64, x mat.Matrix) *paramSpread {
 	p.latent(m, v, x)
+	return p.spreadAt(x, len(m))
+}
+
+// spreadAt returns the uncertainty of the learned parameters of the likelihood in the given number
+// of rows of x, or nil.
+func (p *GLMPosterior) spreadAt(x mat.Matrix, rows int) *paramSpread {
 	if p.spread == nil || p.spread.params == nil || latentsOf(p.lik) > 1 {
 		return nil
 	}
-	rows := len(m)
 	k := len(p.spread.weights)
 	s := &paramSpread{p.spread.params, make([]float64, rows*k)}
 	g, col := newDesign(x, p.opt.Intercept), make([]float64, rows)

@@ -104,8 +104,7 @@ func predictAt(post latents, x mat.Matrix) Prediction {
 	}
 	rows := checkColumns(x, post.Cols())
 	m, v := latentSlices(rows * latentsOf(post.likelihood()))
-	if mix := mixAt(post, x); mix != nil {
-		post.latent(m, v, x)
+	if mix := mixAt(post, x, m, v); mix != nil {
 		return Prediction{lik: post.likelihood(), m: m, v: v, mix: mix}
 	}
 	if s, ok := post.(spreadLatents); ok {
@@ -846,20 +845,63 @@ func (p *Prediction) probs(y float64, use func(i int, probs []float64)) {
 type predictionMix struct {
 	prob  []float64 // probabilities of the parts, or row by row if rows differ
 	parts []*Prediction
+	// m and v hold the latent moments of all parts, part by part, if the parts have one likelihood.
+	// Otherwise they are nil.
+	m, v []float64
 }
 
-// mixAt returns the parts of the prediction of post at x, or nil if post is not a mixture.
-func mixAt(post latents, x mat.Matrix) *predictionMix {
+// mixAt returns the parts of the prediction of post at x, and stores the moments of the latent values
+// in mean and variance. It returns nil if post is not a mixture.
+func mixAt(post latents, x mat.Matrix, mean, variance []float64) *predictionMix {
 	prob, parts := post.components()
 	if prob == nil {
 		return nil
 	}
 	m := &predictionMix{prob: prob}
+	if p, ok := post.(*GLMPosterior); ok && latentsOf(p.lik) == 1 {
+		m.m, m.v = latentSlices(len(prob) * len(mean))
+		spread := p.latentParts(m.m, m.v, x)
+		mixRows(mean, variance, prob, m.m, m.v)
+		m.split(parts, spread, len(mean))
+		if p.mixture.liks != nil {
+			m.m, m.v = nil, nil
+		}
+		return m
+	}
 	for _, part := range parts {
 		q := predictAt(part, x)
 		m.parts = append(m.parts, &q)
 	}
+	post.latent(mean, variance, x)
 	return m
+}
+
+// split makes the parts of m from the moments of n rows per part.
+func (m *predictionMix) split(parts []latents, spread *paramSpread, n int) {
+	all := make([]Prediction, len(parts))
+	m.parts = make([]*Prediction, len(parts))
+	for k, part := range parts {
+		lo, hi := k*n, (k+1)*n
+		all[k] = Prediction{lik: part.likelihood(), m: m.m[lo:hi:hi], v: m.v[lo:hi:hi],
+			spread: spread}
+		m.parts[k] = &all[k]
+	}
+}
+
+// mixRows stores the moments of the mixture of parts with the moments m and v, part by part. It
+// measures means from the first part, so that equal means leave no rounding error in the variance.
+func mixRows(mean, variance, prob, m, v []float64) {
+	n := len(mean)
+	for i, first := range m[:n] {
+		var shift, square float64
+		for k, p := range prob {
+			d := m[k*n+i] - first
+			shift += p * d
+			square += p * (v[k*n+i] + d*d)
+		}
+		mean[i], variance[i] = first+shift, max(square-shift*shift, 0)
+	}
+	finiteOrNaN(mean, variance)
 }
 
 // probs returns the probabilities of the parts in row i.
@@ -895,6 +937,14 @@ func (m *predictionMix) row(i int) *predictionMix {
 // probOf stores P(y) for each row of p.
 func (m *predictionMix) probOf(dst []float64, y float64) {
 	clear(dst)
+	if m.m != nil {
+		all := make([]float64, len(m.m))
+		predictRows{lik: m.parts[0].lik, dst: all, all: y, mean: m.m, vari: m.v}.run()
+		for k := range m.parts {
+			floats.AddScaled(dst, m.prob[k], all[k*len(dst):(k+1)*len(dst)])
+		}
+		return
+	}
 	for k, part := range m.parts {
 		for i, q := range part.Prob(nil, y) {
 			dst[i] += m.probs(i)[k] * q

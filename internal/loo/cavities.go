@@ -196,7 +196,7 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	if c.diag != nil {
 		products += 4 * c.diag.stored(r.index)
 	}
-	known, rest := l.split(max(leastKnown, budget/products))
+	known, rest := l.split(max(leastKnown, budget/products/max(1, lik.Share)))
 	spaces := make([]responseWork, workers)
 	answers := make([]answer, len(known))
 	err := parallel.Each(ctx, len(known), workers, func(worker, k int) error {

@@ -9,6 +9,7 @@
 //	rows.go         cavities of linear models
 //	sites.go        cavities of GPs
 //	levels.go       all rows of a level of a grouping factor
+//	mixture.go      posteriors that are integrated over hyperparameters
 //	classes.go      cavities of softmax models
 //	draws.go        importance sampling; weights.go has samplers for linear models
 //	series.go       log p(y|w) of many rows as a polynomial of few weights
@@ -48,6 +49,9 @@ type Likelihood struct {
 	LogProb func(y, m, v float64) float64
 	// Quadratic is true if ∂² log p(y|η)/∂η² is the same for all y and η.
 	Quadratic bool
+	// Share is the number of results that share the time for responses of sites, such as the parts of
+	// a mixture. Zero means 1.
+	Share int
 }
 
 // newResult returns a Result of n observations with the given total number of latent values.

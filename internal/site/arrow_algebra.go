@@ -226,9 +226,22 @@ func (s *ArrowAlgebra) sums() *arrowState { return s.mover.sumsOf(&s.Cur) }
 type FactorSpread struct {
 	SD    []float64
 	Atanh []float64 // Q×Q, lower triangle, row by row
-	// Lo and Hi are a 95% interval of the only standard deviation, from a SigmaGrid. Both are 0
-	// without a grid.
-	Lo, Hi float64
+	// Lo and Hi are 95% intervals of the standard deviations, and then of the correlations, Q×Q, from
+	// a SigmaGrid. Both are nil without a grid.
+	Lo, Hi []float64
+}
+
+// SetInterval sets the 95% interval of the parameter of a SigmaSpan.
+func (f *FactorSpread) SetInterval(s *SigmaSpan) {
+	q := len(f.SD)
+	if f.Lo == nil {
+		f.Lo, f.Hi = make([]float64, q+q*q), make([]float64, q+q*q)
+	}
+	at, x := s.Effect, s.Quantiles(0.025, 0.975)
+	if s.Other >= 0 {
+		at = q + s.Effect*q + s.Other
+	}
+	f.Lo[at], f.Hi[at] = x[0], x[1]
 }
 
 // Spread returns the uncertainty of the covariances, in the order of the blocks of the model. The

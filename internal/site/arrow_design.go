@@ -227,6 +227,9 @@ func (s *ArrowAlgebra) integrateDesign() (*SigmaGrid, error) {
 	if !ok || s.Workers.Halt.Err() != nil {
 		return nil, s.Workers.Halt.Err()
 	}
+	if len(params) == 2 { // two standard deviations
+		return d.plane(theta)
+	}
 	near := d.start()
 	stretch := d.stretches(theta, axes)
 	var logs []float64
@@ -253,6 +256,7 @@ func (s *ArrowAlgebra) integrateDesign() (*SigmaGrid, error) {
 			size += math.Log(p.scale)
 		}
 		r.LogMass += size
+		r.Spans = d.spans(theta, axes, stretch, points, fits)
 	}
 	return r, s.Workers.Halt.Err()
 }

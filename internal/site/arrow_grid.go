@@ -28,9 +28,20 @@ type SigmaPoint struct {
 	Cov  *gauss.Arrow
 }
 
+// SigmaSpan is the posterior distribution of the standard deviation of an effect, or of its
+// correlation with another effect unless Other is −1.
+type SigmaSpan struct {
+	Block         int // place of the factor among the blocks of the prior
+	Effect, Other int
+	// Quantiles returns the quantiles at increasing levels.
+	Quantiles func(levels ...float64) []float64
+}
+
 // SigmaGrid is the posterior over covariances.
 type SigmaGrid struct {
 	Points []SigmaPoint
+	// Spans has one element per parameter, or none if they are unknown.
+	Spans []SigmaSpan
 	// Block is the place of the factor among the blocks of the prior if its standard deviation is the
 	// only parameter, and −1 otherwise. The other fields need it.
 	Block int
@@ -80,7 +91,8 @@ type gridRun struct {
 }
 
 // Integrate returns the posterior over the covariances of the factors that have a prior and few
-// levels with rows. It uses a grid for one parameter and a design for two to ten (arrow_design.go).
+// levels with rows. It uses a grid for one parameter, a lattice for two standard deviations
+// (arrow_plane.go), and a design for up to ten parameters (arrow_design.go).
 // With none or more, and with a wide border, it returns nil. The other factors keep their
 // covariances.
 func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
@@ -327,6 +339,7 @@ func (g *gridRun) grid() *SigmaGrid {
 		r.Points[i].Prob /= total
 	}
 	r.LogMass = g.best + math.Log(total*g.step*g.scale)
+	r.Spans = []SigmaSpan{{r.Block, 0, -1, r.Quantiles}}
 	return r
 }
 
