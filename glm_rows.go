@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -617,7 +618,7 @@ type savedGLMRounds struct {
 	PriorSD     float64            `json:"priorSD"`
 	InterceptSD float64            `json:"interceptSD"`
 	MaxMemory   int64              `json:"maxMemory"`
-	Group       *savedRowGroup     `json:"group,omitempty"`
+	Groups      []savedRowGroup    `json:"groups,omitempty"`
 	Prior       *gauss.SavedPrior  `json:"prior,omitempty"` // nil before the first round
 	Means       save.List[float64] `json:"columnMeans,omitempty"`
 }
@@ -652,7 +653,7 @@ func (r *glmRounds) spec() ([]byte, error) {
 	}
 	s := savedGLMRounds{Names: names, Intercept: o.Intercept, Autoscale: o.Autoscale,
 		PriorSD: o.PriorSD, InterceptSD: o.InterceptSD, MaxMemory: o.MaxMemory, Means: r.g.means,
-		Group: r.saveGroup()}
+		Groups: r.saveGroups()}
 	if p := &r.g.lin.Prior; len(p.Mean) > 0 {
 		saved := p.Save()
 		s.Prior = &saved
@@ -676,12 +677,12 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 	}
 	opt := &GLMOptions{Names: s.Names, Intercept: s.Intercept, Autoscale: s.Autoscale,
 		PriorSD: s.PriorSD, InterceptSD: s.InterceptSD, MaxMemory: s.MaxMemory}
-	if s.Group != nil {
-		group, err := s.Group.group()
+	for _, saved := range s.Groups {
+		group, err := saved.group()
 		if err != nil {
 			return nil, err
 		}
-		opt.Groups = []Group{group}
+		opt.Groups = append(opt.Groups, group)
 	}
 	r, err := newGLMRounds(len(s.Names), lik, opt)
 	if err != nil {
@@ -702,8 +703,12 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 	if err == nil {
 		r.g.lin.Prior = *p
 	}
-	if err == nil && s.Group != nil && s.Group.Moment != nil {
-		err = s.Group.load(r)
+	begun := len(s.Groups) > 0 && s.Groups[0].Moment != nil
+	for i := 0; begun && err == nil && i < len(s.Groups); i++ {
+		err = s.Groups[i].load(r, i)
+	}
+	if begun && err == nil {
+		r.arrow = r.newArrow()
 	}
 	return r, err
 }
@@ -717,11 +722,6 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 	groups, err := checkGroups(o.Groups, cols, o.Covariance, o.Prior)
 	if err != nil {
 		return nil, err
-	}
-	if n := len(groups); n > 1 {
-		return nil, fmt.Errorf("pgsvi: GLMOptions.Groups has %d groups (%s, %s, …), but a GLM that "+
-			"reads its rows in passes supports one; keep the largest, or use NewGLM: %w", n, groups[0].Name,
-			groups[1].Name, ErrParam)
 	}
 	if o.Learn != nil && g.lin.Terms.Noise() == 0 {
 		return nil, errGroupRowsLearn
@@ -753,60 +753,57 @@ const (
 
 // groupRowsMemory returns an error if the model exceeds the memory limit.
 func groupRowsMemory(g *rounds.Grouping, limit int64) error {
-	d, rows := g.Common, g.Levels*g.Q
+	d, rows := g.Border(), g.Levels*g.Q
 	if d > site.MostBorder {
 		return fmt.Errorf("pgsvi: there are %d columns outside the group %s; at most %d are supported: "+
-			"%w", d, g.Name, site.MostBorder, ErrMemory)
+			"use fewer levels or effects in the smaller groups: %w", d, g.Name, site.MostBorder,
+			ErrMemory)
 	}
 	need := memory.Bytes(groupStates, rows, 2*d+3*g.Q+3) + memory.Bytes(4*groupNumbers, 1, g.Sums()) +
-		memory.Bytes(arrowMatrices, d, d) + memory.Bytes(site.WeightVectors, 1, d+rows)
+		memory.Bytes(float64(3*min(1, len(g.Others))), rows, d) + memory.Bytes(arrowMatrices, d, d) + memory.Bytes(site.WeightVectors, 1, d+rows)
 	return checkMemory(limit, need,
 		fmt.Sprintf("a GLM of any number of rows with a group of %d weights and %d other columns", rows,
-			d), "use fewer columns, or raise GLMOptions.MaxMemory")
+			d), "use fewer columns and levels, or raise GLMOptions.MaxMemory")
 }
 
-// grouping returns the layout of the group of g, or nil.
+// grouping returns the layout of the groups of g, or nil.
 func (g *GLM) grouping() *rounds.Grouping {
 	if len(g.opt.Groups) == 0 {
 		return nil
 	}
-	r := &g.opt.Groups[0]
-	return &rounds.Grouping{Name: r.Name, First: r.First, Levels: r.Levels, Q: r.effects(),
-		Common: g.dim() - r.Levels*r.effects()}
+	var all []rounds.Factor
+	for _, r := range g.opt.Groups {
+		all = append(all, rounds.Factor{Name: r.Name, First: r.First, Levels: r.Levels, Q: r.effects()})
+	}
+	return rounds.NewGrouping(all, g.dim())
 }
 
 // beginGroup uses the part of the first round to set up the prior of the effects and the first
 // sites.
 func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) error {
 	g := r.g
-	group := &g.opt.Groups[0]
-	q := group.effects()
-	for j := group.First; j < group.end(); j++ {
-		if v := g.lin.Prior.Mean[j]; v != 0 {
-			return fmt.Errorf("pgsvi: GLMOptions.Prior has the mean %v in column %d of group %s; use "+
-				"mean 0 and offsets of the rows: %w", v, j, group.Name, ErrParam)
-		}
-	}
-	for c, name := range group.effectNames() {
-		if c > 0 && !group.Fixed && m.Intercept && m.Rows > 0 && !m.Varies[c] {
-			return group.constantEffect(name, float64(m.Levels) == m.Rows)
-		}
-	}
-	sizes := make([]float64, q)
-	for c := range sizes {
-		sizes[c] = m.Square[c*q+c]
-	}
-	rootMeans(sizes, m.Rows)
 	unit := groupUnit(g.lin.Terms)
-	b, rule := group.prior(unit, groupPriorSD, sizes)
-	g.lin.Prior = g.lin.Prior.WithBlocks()
-	g.lin.Prior.SetBlock(b)
-	g.lin.Factors = []site.Factor{rule}
-	moment := slices.Clone(m.Square)
-	for i := range moment {
-		moment[i] /= float64(r.Items)
+	g.lin.Prior, g.lin.Factors, g.groups = g.lin.Prior.WithBlocks(), nil, nil
+	for i := range g.opt.Groups {
+		group := &g.opt.Groups[i]
+		own := m.Of(group.First)
+		if err := r.checkGroup(group, own); err != nil {
+			return err
+		}
+		q := group.effects()
+		sizes, moment := make([]float64, q), slices.Clone(own.Square)
+		for c := range sizes {
+			sizes[c] = own.Square[c*q+c]
+		}
+		rootMeans(sizes, own.Rows)
+		b, rule := group.prior(unit, groupPriorSD, sizes)
+		g.lin.Prior.SetBlock(b)
+		g.lin.Factors = append(g.lin.Factors, rule)
+		for i := range moment {
+			moment[i] /= float64(r.Items)
+		}
+		g.groups = append(g.groups, groupInfo{Group: *group, moment: moment})
 	}
-	g.groups = []groupInfo{{Group: *group, moment: moment}}
 	r.first = f.State()
 	if near := nearResponse(r.lik, unit); near != nil && r.first != nil {
 		if s := factsOf(r.lik).Support; s == RealLine { // the sites have the precision of unit 1
@@ -820,10 +817,27 @@ func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) err
 	return nil
 }
 
+// checkGroup returns an error if the prior or the rows do not fit the group.
+func (r *glmRounds) checkGroup(group *Group, m *rounds.FactorMoments) error {
+	g := r.g
+	for j := group.First; j < group.end(); j++ {
+		if v := g.lin.Prior.Mean[j]; v != 0 {
+			return fmt.Errorf("pgsvi: GLMOptions.Prior has the mean %v in column %d of group %s; use "+
+				"mean 0 and offsets of the rows: %w", v, j, group.Name, ErrParam)
+		}
+	}
+	for c, name := range group.effectNames() {
+		if c > 0 && !group.Fixed && m.Intercept && m.Rows > 0 && !m.Varies[c] {
+			return group.constantEffect(name, float64(m.Levels) == m.Rows)
+		}
+	}
+	return nil
+}
+
 // newArrow returns the driver of a model with a group, before its start.
 func (r *glmRounds) newArrow() *rounds.ArrowClimb {
 	lin := &r.g.lin
-	return &rounds.ArrowClimb{Of: r.group, Prior: &lin.Prior, Rule: lin.Factors[0],
+	return &rounds.ArrowClimb{Of: r.group, Prior: &lin.Prior, Rules: lin.Factors,
 		Concave: factsOf(r.lik).LogConcave, Near: nearResponse(r.lik, 1) != nil}
 }
 
@@ -834,24 +848,33 @@ func (r *glmRounds) groupPosterior() (*GLMPosterior, error) {
 	}
 	g, q := r.g, r.arrow.At
 	mean := make([]float64, g.dim())
-	for k := range q.Mean.W {
-		mean[r.group.Column(k)] = q.Mean.W[k]
+	for k, j := range r.group.Columns() {
+		mean[j] = q.Mean.W[k]
 	}
 	copy(mean[r.group.First:], q.Mean.U)
-	p := g.posterior(mean, q.By, r.Items)
-	if group := &g.opt.Groups[0]; !group.Fixed {
-		spread, err := r.arrow.Spread()
-		if err != nil {
-			return nil, err
+	by := q.By
+	if len(r.group.Others) > 0 {
+		var ok bool
+		if by, ok = by.Compact(r.arrow.Halt); !ok {
+			return nil, cmp.Or(r.arrow.Halt.Err(), error(ErrNotPosDef))
 		}
-		p.groups = slices.Clone(p.groups)
-		p.groups[0].spread = &spread
+	}
+	p := g.posterior(mean, by, r.Items)
+	spread, err := r.arrow.Spread()
+	if err != nil {
+		return nil, err
+	}
+	p.groups = slices.Clone(p.groups)
+	for i := range p.groups {
+		if !p.groups[i].Fixed {
+			p.groups[i].spread = &spread[i]
+		}
 	}
 	r.arrow.Release()
 	return p, nil
 }
 
-// savedRowGroup is the JSON form of the group of a glmRounds.
+// savedRowGroup is the JSON form of a group of a glmRounds.
 type savedRowGroup struct {
 	Name        string             `json:"name"`
 	First       int                `json:"first"`
@@ -867,13 +890,18 @@ type savedRowGroup struct {
 	Moment save.List[float64] `json:"moment,omitempty"`
 }
 
-// saveGroup returns the saved form of the group, or nil.
-func (r *glmRounds) saveGroup() *savedRowGroup {
-	if r.group == nil {
-		return nil
+// saveGroups returns the saved form of the groups.
+func (r *glmRounds) saveGroups() (all []savedRowGroup) {
+	for i := range r.g.opt.Groups {
+		all = append(all, r.saveGroup(i))
 	}
-	g := &r.g.opt.Groups[0]
-	s := &savedRowGroup{Name: g.Name, First: g.First, Levels: g.Levels, Effects: g.effectNames(),
+	return all
+}
+
+// saveGroup returns the saved form of group i.
+func (r *glmRounds) saveGroup(i int) savedRowGroup {
+	g := &r.g.opt.Groups[i]
+	s := savedRowGroup{Name: g.Name, First: g.First, Levels: g.Levels, Effects: g.effectNames(),
 		SD: g.SD, Fixed: g.Fixed, NoPrior: g.NoPrior, Independent: g.Independent}
 	if g.Corr != nil {
 		q := g.effects()
@@ -882,7 +910,7 @@ func (r *glmRounds) saveGroup() *savedRowGroup {
 		}
 	}
 	if len(r.g.groups) > 0 {
-		s.Scale, s.Moment = r.g.lin.Factors[0].Scale, r.g.groups[0].moment
+		s.Scale, s.Moment = r.g.lin.Factors[i].Scale, r.g.groups[i].moment
 	}
 	return s
 }
@@ -902,13 +930,13 @@ func (s *savedRowGroup) group() (Group, error) {
 	return g, nil
 }
 
-// load sets the rule and the moments of the group of r, whose prior must be loaded.
-func (s *savedRowGroup) load(r *glmRounds) error {
-	group := &r.g.opt.Groups[0]
+// load sets the rule and the moments of group i of r, whose prior must be loaded.
+func (s *savedRowGroup) load(r *glmRounds, i int) error {
+	group := &r.g.opt.Groups[i]
 	q := group.effects()
 	blocks := r.g.lin.Prior.Blocks()
-	if len(s.Moment) != q*q || len(blocks) != 1 || blocks[0].First != group.First ||
-		blocks[0].Levels != group.Levels || blocks[0].Q != q ||
+	if len(s.Moment) != q*q || len(blocks) != len(r.g.opt.Groups) || blocks[i].First != group.First ||
+		blocks[i].Levels != group.Levels || blocks[i].Q != q ||
 		len(s.Scale) != q*(1-design.B2i(group.NoPrior)) {
 		return fmt.Errorf("the group has %d moments and %d scales of %d effects: %w", len(s.Moment),
 			len(s.Scale), q, ErrShape)
@@ -918,9 +946,8 @@ func (s *savedRowGroup) load(r *glmRounds) error {
 			return fmt.Errorf("the scale of an effect is %v: %w", x, ErrParam)
 		}
 	}
-	r.g.lin.Factors = []site.Factor{{Learn: !group.Fixed, Independent: group.Independent,
-		Scale: s.Scale}}
-	r.g.groups = []groupInfo{{Group: *group, moment: s.Moment}}
-	r.arrow = r.newArrow()
+	r.g.lin.Factors = append(r.g.lin.Factors, site.Factor{Learn: !group.Fixed,
+		Independent: group.Independent, Scale: s.Scale})
+	r.g.groups = append(r.g.groups, groupInfo{Group: *group, moment: s.Moment})
 	return nil
 }

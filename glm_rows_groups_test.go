@@ -451,8 +451,6 @@ func TestGLMRowsGroupsErrors(t *testing.T) {
 		{rows(Row{Ind: []int{0, 1}, Val: []float64{1, 1}, Y: 1}, Row{Ind: []int{1, 2},
 			Val: []float64{1, 1}, Y: 1}), 3, GLMOptions{Groups: []Group{{Name: "shop", First: 1,
 			Levels: 2}}}, ErrParam, "row 1 has the levels 0 and 1 of group shop"},
-		{good, 5, GLMOptions{Groups: []Group{{Name: "a", First: 1, Levels: 2}, {Name: "b", First: 3,
-			Levels: 2}}}, ErrParam, "has 2 groups (a, b, …), but"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Learn: &LearnOptions{}}, ErrParam,
 			"or do not learn"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Prior: prior}, ErrParam,

@@ -43,7 +43,7 @@ type Ascent interface {
 
 var _, _ Ascent = (*Climb)(nil), (*ArrowClimb)(nil)
 
-// ArrowClimb finds the best q of a mixed model with one grouping factor, by looks at all rows. A step
+// ArrowClimb finds the best q of a mixed model by looks at all rows. A step
 // from q has two parts. The looks give the sites at q, γ = −∂₂ and b = ∂₁ + γη, as sums XᵀΓX and h =
 // Xᵀb. At these sums, L moves to the maximum of log Z + log p(L) (site.ArrowSums), without another
 // pass. The next q is the prior at the new L times the sites, which is the end of the natural step of
@@ -51,10 +51,10 @@ var _, _ Ascent = (*Climb)(nil), (*ArrowClimb)(nil)
 // up to three shorter steps at once.
 type ArrowClimb struct {
 	Of      *Grouping
-	Prior   *gauss.Prior // its block has the L at which learning starts
-	Rule    site.Factor  // how L is learned
-	Concave bool         // all log-likelihoods are concave
-	Near    bool         // the first sites come from the responses
+	Prior   *gauss.Prior  // its blocks have the L at which learning starts
+	Rules   []site.Factor // how the L of each block is learned
+	Concave bool          // all log-likelihoods are concave
+	Near    bool          // the first sites come from the responses
 	Halt    *parallel.Halt
 	Workers int
 
@@ -64,7 +64,7 @@ type ArrowClimb struct {
 
 	model        *arrowModel
 	sums         *site.ArrowSums
-	lastL, moved []float64 // the last accepted L, and how far its profile would have moved it
+	lastL, moved [][]float64 // the last accepted L, and how far its profile would have moved it
 	length       float64
 	halves       int
 	fell, bare   bool
@@ -83,7 +83,7 @@ type ArrowFound struct {
 // profile returns the ArrowSums of the model.
 func (c *ArrowClimb) profile() *site.ArrowSums {
 	if c.sums == nil {
-		c.sums = site.NewArrowSums(c.Prior, c.Rule)
+		c.sums = site.NewArrowSums(c.Prior, c.Rules)
 	}
 	c.sums.Use(term.Crew{Workers: max(1, c.Workers), Halt: c.Halt})
 	return c.sums
@@ -93,7 +93,7 @@ func (c *ArrowClimb) profile() *site.ArrowSums {
 // the noise is given.
 func (c *ArrowClimb) Evidence(first *ArrowState, noise float64, m *GroupMoments) *site.Evidence {
 	s := first.Scaled(noise)
-	return site.NewArrowSums(c.Prior, c.Rule).Evidence(&s.Sums, s.HB, s.HG, m.Response, m.Weight)
+	return site.NewArrowSums(c.Prior, c.Rules).Evidence(&s.Sums, s.HB, s.HG, m.Response, m.Weight)
 }
 
 // shared returns the part of the model that all states share.
@@ -142,17 +142,21 @@ func (c *ArrowClimb) startBare() error {
 
 // blank returns the state without sites, at the first L. It has no factors.
 func (c *ArrowClimb) blank() *ArrowState {
-	d, rows := c.Of.Common, c.Of.Levels*c.Of.Q
-	return &ArrowState{L: slices.Clone(c.Prior.Blocks()[0].L),
+	d, rows := c.Of.Border(), c.Of.Levels*c.Of.Q
+	var l [][]float64
+	for _, b := range c.shared().shape.Blocks {
+		l = append(l, slices.Clone(b.L))
+	}
+	return &ArrowState{L: l,
 		Sums: gauss.Sums{A: make([]float64, d*d), B: make([]float64, rows*d),
 			D: make([]float64, rows*c.Of.Q)}, HB: make([]float64, d), HG: make([]float64, rows)}
 }
 
 // shift makes h, which is about 0, the coefficients about the prior mean.
 func (q *ArrowState) shift(prior *gauss.Prior, g *Grouping) {
-	mean, zero := make([]float64, g.Common), true
-	for k := range mean {
-		mean[k] = -prior.Mean[g.Column(k)]
+	mean, zero := make([]float64, g.Border()), true
+	for k, j := range g.Columns() {
+		mean[k] = -prior.Mean[j]
 		zero = zero && mean[k] == 0
 	}
 	if !zero {
@@ -295,10 +299,12 @@ func (c *ArrowClimb) farther() *ArrowState {
 		return nil
 	}
 	a, b := c.At, f.Next
-	s := &ArrowState{L: mixed(a.L, b.L, 1/f.Rate), Sums: b.Sums, HB: b.HB, HG: b.HG}
-	for i := range c.Of.Q { // 0 is a saddle
-		d := i * (c.Of.Q + 1)
-		s.L[d] = max(s.L[d], leastL*b.L[d])
+	s := &ArrowState{L: mixedLists(a.L, b.L, 1/f.Rate), Sums: b.Sums, HB: b.HB, HG: b.HG}
+	for k, x := range c.Of.factors() {
+		for i := range x.Q { // 0 is a saddle
+			d := i * (x.Q + 1)
+			s.L[k][d] = max(s.L[k][d], leastL*b.L[k][d])
+		}
 	}
 	if !s.factor(c.Halt, c.shared()) {
 		return nil
@@ -310,9 +316,11 @@ func (c *ArrowClimb) farther() *ArrowState {
 const leastL = 0.25
 
 // moved returns the change of L in the step from q.
-func (f *ArrowFound) moved(q *ArrowState) []float64 {
-	move := slices.Clone(f.Next.L)
-	floats.Sub(move, q.L)
+func (f *ArrowFound) moved(q *ArrowState) [][]float64 {
+	move := gauss.CloneLists(f.Next.L)
+	for k, l := range q.L {
+		floats.Sub(move[k], l)
+	}
 	return move
 }
 
@@ -356,7 +364,7 @@ func (c *ArrowClimb) shorten() error {
 func (c *ArrowClimb) between(t, of float64) *ArrowState {
 	a, b := c.At, c.Found.Next
 	of /= max(1, c.profile().Length(a.L, c.moved))
-	s := &ArrowState{L: mixed(a.L, b.L, of), Sums: a.Sums.Clone(), HB: mixed(a.HB, b.HB, t),
+	s := &ArrowState{L: mixedLists(a.L, b.L, of), Sums: a.Sums.Clone(), HB: mixed(a.HB, b.HB, t),
 		HG: mixed(a.HG, b.HG, t)}
 	s.Sums.Scale(1 - t)
 	s.Sums.AddScaled(t, &b.Sums)
@@ -371,6 +379,15 @@ func mixed(x, y []float64, t float64) []float64 {
 	z := slices.Clone(x)
 	floats.Scale(1-t, z)
 	floats.AddScaled(z, t, y)
+	return z
+}
+
+// mixedLists returns (1 − t)x + ty.
+func mixedLists(x, y [][]float64, t float64) [][]float64 {
+	z := make([][]float64, len(x))
+	for k := range x {
+		z[k] = mixed(x[k], y[k], t)
+	}
 	return z
 }
 
@@ -445,8 +462,9 @@ func (c *ArrowClimb) surrogate(q, next *ArrowState, f *ArrowFound) float64 {
 	return linear - 0.5*(square+q.By.Trace(&next.Sums)) - kl + f.LogPrior
 }
 
-// Spread returns the uncertainty of the covariance of the effects at the best state.
-func (c *ArrowClimb) Spread() (site.FactorSpread, error) {
+// Spread returns the uncertainty of the covariances of the effects at the best state, in the order of
+// the prior.
+func (c *ArrowClimb) Spread() ([]site.FactorSpread, error) {
 	n := c.Found.Next
 	return c.profile().Spread(c.At.L, &n.Sums, n.HB, n.HG, c.Found.Rate)
 }
@@ -472,8 +490,13 @@ func (c *ArrowClimb) State(s *save.Coder, _ int) {
 		}
 	}
 	if rated {
-		s.Floats(c.Of.Q*c.Of.Q, &c.lastL)
-		s.Floats(c.Of.Q*c.Of.Q, &c.moved)
+		factors := c.Of.factors()
+		if s.Reading() {
+			c.lastL, c.moved = make([][]float64, len(factors)), make([][]float64, len(factors))
+		}
+		for k, f := range factors {
+			s.Floats(f.Q*f.Q, &c.lastL[k], &c.moved[k])
+		}
 	}
 	if has {
 		f := c.Found
