@@ -53,21 +53,24 @@ import (
 // rows, or about fifteen if the likelihood is not log-concave. LOO, PSIS, PredictiveCheck,
 // CertifyScale and Objective need rows in memory, so they return an error that wraps ErrParam.
 //
-// GLMOptions.Groups may have one group (a mixed model), with up to 100,000 levels. Each pass then
-// adds up the sums of every level, and the covariance Σ of the effects moves to its best between
-// passes. There is no fit of the sample: the first reading also computes the sites at which the
-// steps start. With G levels of Q effects and D other columns, a fit takes about 250 G(Q² + QD)
-// bytes. Unlike NewGLM, it keeps the best Σ of few levels and does not integrate over Σ. No GapBound
+// GLMOptions.Groups makes a mixed model. The group with most weights may have up to 100,000 levels,
+// and the others some hundred levels together: at most 3,000 columns outside the largest group are
+// supported, and each of its levels has sums for all of them. Each pass adds up these sums, and the
+// covariances Σ of the effects move to their best between passes. There is no fit of the sample: the
+// first reading also computes the sites at which the steps start. With G levels of Q effects and D
+// other columns, a fit takes about 250 G(Q² + QD) bytes. Unlike NewGLM, it keeps the best Σ of few levels and does not integrate over Σ. No GapBound
 // is proved, and the estimated Gap counts what Σ can still gain. Learn needs GaussianNoise, for which
 // the first reading is enough.
 //
 // NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
 // wraps
-//   - ErrParam if opt has Offset or Weights, which belong to the rows, several Groups, Groups and
-//     Learn without GaussianNoise, or a covariance that is not full;
-//   - ErrParam if a row has two levels of the group, or an effect does not vary within any level;
+//   - ErrParam if opt has Offset or Weights, which belong to the rows, Groups and Learn without
+//     GaussianNoise, or a covariance that is not full;
+//   - ErrParam if a row has two levels of a group, an effect does not vary within any level, or two
+//     groups have the same levels and values in every row;
 //   - ErrEmpty if there are no rows;
-//   - ErrMemory if there are too many columns for GLMOptions.MaxMemory.
+//   - ErrMemory if there are too many columns for GLMOptions.MaxMemory, or more than 3,000 columns
+//     outside the largest group.
 //
 // An error that wraps ErrShape during a run means that the rows differ from the first reading.
 func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik Likelihood,
@@ -100,7 +103,7 @@ func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik L
 
 // NewGLMRounds returns rounds that fit a GLM to rows of cols columns on many machines. See
 // NewGLMRows for lik, opt, the steps and the errors. GLMOptions.Learn is an error. The state sent
-// to the machines has D² numbers, and a shard needs about 13 D² bytes for D weights. With a group, the
+// to the machines has D² numbers, and a shard needs about 13 D² bytes for D weights. With groups, the
 // state has about G(Q² + QD) numbers, and a shard needs 25 bytes for each of them.
 func NewGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*Rounds[Row, *GLMPosterior], error) {
 	r, err := newGLMRounds(cols, lik, opt)
@@ -804,7 +807,11 @@ func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) err
 		}
 		g.groups = append(g.groups, groupInfo{Group: *group, moment: moment})
 	}
-	r.first = f.State()
+	if r.first = f.State(); r.first != nil {
+		if a, b, ok := r.group.Same(&r.first.Sums); ok {
+			return errSameGroups(a, b)
+		}
+	}
 	if near := nearResponse(r.lik, unit); near != nil && r.first != nil {
 		if s := factsOf(r.lik).Support; s == RealLine { // the sites have the precision of unit 1
 			r.first = r.first.Scaled(1 / (unit * unit))

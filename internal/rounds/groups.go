@@ -3,6 +3,7 @@ package rounds
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -662,4 +663,94 @@ func (f *factorFirst) values() FactorMoments {
 		}
 	}
 	return m
+}
+
+// sameSums is the relative difference up to which sums of the same numbers are equal.
+const sameSums = 1e-9
+
+// Same returns the names of two factors that have the same levels and the same values in every row,
+// given XᵀΓX of all rows. Their effects cannot be told apart.
+func (g *Grouping) Same(s *gauss.Sums) (a, b string, ok bool) {
+	all := g.factors()
+	for j := range all {
+		for i := range j {
+			if g.alike(s, all[i], all[j]) {
+				return all[i].Name, all[j].Name, true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// alike reports whether x and y, a later factor, have the same rows: each level of x meets one level
+// of y, and the products of the two are the products of each with itself.
+func (g *Grouping) alike(s *gauss.Sums, x, y Factor) bool {
+	if x.Q != y.Q {
+		return false
+	}
+	q, m, of := x.Q, g.Border(), g.offset(y)
+	left := make([]bool, y.Levels) // levels of y that no level of x has met
+	for h := range left {
+		left[h] = s.A[(of+h*q)*(m+1)] != 0
+	}
+	some := false
+	for l := range x.Levels {
+		meets := -1
+		for h := range y.Levels {
+			for k := range q * q {
+				if i, j := k/q, k%q; g.product(s, x, l*q+i, of+h*q+j) != 0 && meets != h {
+					if meets >= 0 || !left[h] {
+						return false
+					}
+					meets, left[h], some = h, false, true
+				}
+			}
+		}
+		for k := range q * q {
+			i, j := k/q, k%q
+			if j > i {
+				continue
+			}
+			own := g.own(s, x, l, i, j)
+			if meets < 0 && own == 0 {
+				continue
+			}
+			at := of + meets*q
+			if meets < 0 || math.Abs(g.product(s, x, l*q+i, at+j)-own) > sameSums*math.Abs(own) ||
+				math.Abs(s.A[(at+i)*m+at+j]-own) > sameSums*math.Abs(own) {
+				return false
+			}
+		}
+	}
+	return some && !slices.Contains(left, true)
+}
+
+// offset returns the first column in the border of a factor that is not eliminated.
+func (g *Grouping) offset(f Factor) int {
+	at := g.Common
+	for _, o := range g.Others {
+		if o.First == f.First {
+			break
+		}
+		at += o.size()
+	}
+	return at
+}
+
+// product returns the element of XᵀΓX of column k of f and a later column of the border.
+func (g *Grouping) product(s *gauss.Sums, f Factor, k, col int) float64 {
+	m := g.Border()
+	if f.First == g.First {
+		return s.B[k*m+col]
+	}
+	return s.A[col*m+g.offset(f)+k]
+}
+
+// own returns the element of XᵀΓX of effects i and j ≤ i of a level of f.
+func (g *Grouping) own(s *gauss.Sums, f Factor, level, i, j int) float64 {
+	if f.First == g.First {
+		return s.D[(level*f.Q+i)*f.Q+j]
+	}
+	at, m := g.offset(f)+level*f.Q, g.Border()
+	return s.A[(at+i)*m+at+j]
 }
