@@ -68,6 +68,8 @@ type ArrowClimb struct {
 	length       float64
 	halves       int
 	fell, bare   bool
+	probing      bool    // the last state of Try is a probe of the first
+	probed       float64 // the gap when the last probe was made, or +Inf
 }
 
 // ArrowFound is the result of a look at a state.
@@ -77,7 +79,8 @@ type ArrowFound struct {
 	Next      *ArrowState // the end of the step
 	Promise   float64     // predicted gain of q at the present L
 	Gain      float64     // predicted gain of L, with what the sites add as they follow L
-	Rate      float64     // the estimate of 1 − ρ; see site.ArrowSums.Rate
+	Rate      float64     // the estimate of 1 − ρ, by a probe or by site.ArrowSums.Rate
+	Probed    bool        // Rate comes from a probe
 }
 
 // profile returns the ArrowSums of the model.
@@ -112,6 +115,7 @@ func (c *ArrowClimb) Release() { c.sums = nil }
 func (c *ArrowClimb) Start(first *ArrowState) error {
 	c.At, c.Found, c.lastL, c.moved = nil, nil, nil, nil
 	c.length, c.halves, c.fell, c.bare = 1, 0, false, false
+	c.probing, c.probed = false, math.Inf(1)
 	s := c.blank()
 	if first != nil {
 		s.Sums, s.HB, s.HG = first.Sums, slices.Clone(first.HB), slices.Clone(first.HG)
@@ -133,7 +137,7 @@ func (c *ArrowClimb) Start(first *ArrowState) error {
 // startBare sets Try to the prior.
 func (c *ArrowClimb) startBare() error {
 	s := c.blank()
-	c.bare, c.Try = true, []*ArrowState{s}
+	c.bare, c.probing, c.Try = true, false, []*ArrowState{s}
 	if !s.factor(c.Halt, c.shared()) {
 		return fmt.Errorf("the precision of the prior: %w", sentinel.ErrNotPosDef)
 	}
@@ -216,7 +220,13 @@ func (c *ArrowClimb) Read(p *Part) error {
 	}
 	var best *ArrowFound
 	at, lost := -1, ""
-	for i, l := range p.Arrows {
+	var probe *ArrowLook
+	var probeAt *ArrowState
+	looks := p.Arrows
+	if n := len(looks) - 1; c.probing {
+		looks, probe, probeAt = looks[:n], looks[n], c.Try[n]
+	}
+	for i, l := range looks {
 		if l.lost != "" {
 			if lost == "" {
 				lost = l.lost
@@ -239,7 +249,9 @@ func (c *ArrowClimb) Read(p *Part) error {
 	var q *ArrowState
 	if best != nil {
 		q = c.Try[at]
-		err = c.read(q, p.Arrows[at], best)
+		if err = c.read(q, looks[at], best); err == nil && at == 0 && probe != nil {
+			c.rate(q, best, probeAt, probe)
+		}
 	}
 	if halted := c.Halt.Err(); halted != nil {
 		return halted
@@ -257,12 +269,62 @@ func (c *ArrowClimb) Read(p *Part) error {
 	c.lastL, c.moved = q.L, best.moved(q)
 	c.At, c.Found, c.length, c.halves, c.fell = q, best, 1, 0, false
 	c.Try = []*ArrowState{best.Next}
+	c.probing = false
 	if fell {
 		c.add(c.between(1, 1), c.between(0.5, 0.5))
 	} else if before != nil {
 		c.add(c.damped(before), c.farther())
 	}
+	if s := c.probe(); s != nil {
+		c.add(s)
+		c.probing, c.probed = true, c.Gap()
+	}
 	return c.Halt.Err()
+}
+
+// A look at a probe costs about as much as a look at another state. It comes in the rounds before the
+// end, when the predicted gain is at most probeNats, and again when the gain has fallen by probeAgain.
+const (
+	probeNats  = 10
+	probeAgain = 0.01
+	probeLeast = 1e-6 // gain below which a probe would measure rounding errors
+)
+
+// probe returns a state with the sites of the next state and a larger L, or nil. Its look shows how the
+// sites follow L, which the intervals of L and the gap depend on. The moves of L from step to step show
+// this less well, because the sites of a step also follow the sites before.
+func (c *ArrowClimb) probe() *ArrowState {
+	gap, next := c.Gap(), c.Found.Next
+	if len(c.Try) >= mostLooks || !c.profile().Learns() || gap > probeNats || gap < probeLeast ||
+		gap > probeAgain*c.probed {
+		return nil
+	}
+	s := &ArrowState{L: mixedLists(next.L, next.L, 0), Sums: next.Sums, HB: next.HB, HG: next.HG}
+	for _, l := range s.L {
+		floats.Scale(1+site.RayStep, l)
+	}
+	if !s.factor(c.Halt, c.shared()) {
+		return nil
+	}
+	return s
+}
+
+// rate sets the rate of f, the result of a look at q, by a look at its probe.
+func (c *ArrowClimb) rate(q *ArrowState, f *ArrowFound, probe *ArrowState, l *ArrowLook) {
+	if l.lost != "" {
+		return
+	}
+	at, _, err := c.sites(probe, l)
+	if err != nil {
+		return
+	}
+	n, old := f.Next, f.Rate
+	rate, ok := c.profile().ProbeRate(q.L, &n.Sums, &at.Sums, n.HB, n.HG, at.HB, at.HG)
+	if !ok {
+		return
+	}
+	f.Gain *= old / rate
+	f.Rate, f.Probed = rate, true
 }
 
 // add appends the states that are not nil to Try.
@@ -339,7 +401,7 @@ func (c *ArrowClimb) shorter(k int) (t, of float64) {
 
 // shorten sets Try to shorter steps than the last ones.
 func (c *ArrowClimb) shorten() error {
-	c.Try, c.fell = nil, true
+	c.Try, c.fell, c.probing = nil, true, false
 	for len(c.Try) < mostLooks && c.halves < mostHalves {
 		t, of := c.shorter(c.halves)
 		c.halves++
@@ -400,12 +462,13 @@ func (c *ArrowClimb) evaluate(q *ArrowState, l *ArrowLook) *ArrowFound {
 		Err: head[1] + dense.Epsilon*float64(len(q.HB))*size + dense.Epsilon*size}
 }
 
-// read completes f, the result of a look at q, by the next state.
-func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
-	next := &ArrowState{L: q.L}
+// sites returns a state with the sites that a look at q gives and the L of q, without factors, and
+// log Z + log p(L).
+func (c *ArrowClimb) sites(q *ArrowState, l *ArrowLook) (next *ArrowState, from float64, err error) {
+	next = &ArrowState{L: q.L}
 	next.HB, next.HG, _, _ = c.Of.blocks(l.sums, &next.Sums)
 	slopes := gauss.CloneLists([][]float64{next.HB, next.HG})
-	from := math.Inf(-1)
+	from = math.Inf(-1)
 	if l.clip != nil {
 		var clip gauss.Sums
 		c.Of.blocks(l.clip, &clip)
@@ -420,11 +483,20 @@ func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
 		from = c.gather(next, q)
 	}
 	if err := c.Halt.Err(); err != nil {
-		return err
+		return nil, 0, err
 	}
 	if math.IsInf(from, -1) {
-		return fmt.Errorf("the precision of the natural step; columns may be collinear or of very "+
+		return nil, 0, fmt.Errorf("the precision of the natural step; columns may be collinear or of very "+
 			"different units: %w", sentinel.ErrNotPosDef)
+	}
+	return next, from, nil
+}
+
+// read completes f, the result of a look at q, by the next state.
+func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
+	next, from, err := c.sites(q, l)
+	if err != nil {
+		return err
 	}
 	s := c.profile()
 	var to float64
@@ -435,7 +507,9 @@ func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
 	if c.Found != nil {
 		f.Rate = c.Found.Rate
 	}
-	f.Rate = s.Rate(q.L, f.moved(q), c.lastL, c.moved, f.Rate)
+	if f.Probed = c.Found != nil && c.Found.Probed; !f.Probed {
+		f.Rate = s.Rate(q.L, f.moved(q), c.lastL, c.moved, f.Rate)
+	}
 	f.Gain = max(0, to-from) / f.Rate
 	if !next.factor(c.Halt, c.shared()) {
 		return fmt.Errorf("a natural step: %w", sentinel.ErrNotFinite)
@@ -473,10 +547,10 @@ func (c *ArrowClimb) Spread() ([]site.FactorSpread, error) {
 func (c *ArrowClimb) State(s *save.Coder, _ int) {
 	has, rated := c.At != nil, c.lastL != nil
 	n := len(c.Try)
-	s.Bool(&has, &rated, &c.bare, &c.fell)
-	s.Float(&c.length)
+	s.Bool(&has, &rated, &c.bare, &c.fell, &c.probing)
+	s.Float(&c.length, &c.probed)
 	s.Int(&c.halves, &n)
-	s.Check(n <= mostLooks && (has || n > 0), "%d states to try", n)
+	s.Check(n <= mostLooks && (has || n > 0) && (n > 1 || !c.probing), "%d states to try", n)
 	if s.Err() != nil {
 		return
 	}
@@ -501,6 +575,7 @@ func (c *ArrowClimb) State(s *save.Coder, _ int) {
 	if has {
 		f := c.Found
 		s.Float(&f.ELBO, &f.Err, &f.LogPrior, &f.Promise, &f.Gain, &f.Rate)
+		s.Bool(&f.Probed)
 		c.code(s, c.At)
 		c.code(s, f.Next)
 	}

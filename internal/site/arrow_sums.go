@@ -6,6 +6,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
 )
 
 // This file learns the covariances of the effects of levels from sums over rows that are not kept.
@@ -120,7 +121,7 @@ func (s *ArrowSums) Spread(l [][]float64, sums *gauss.Sums, hb, hg []float64, ra
 	[]FactorSpread, error) {
 	s.set(l, sums, hb, hg)
 	defer s.release()
-	return s.a.uncertainty(&s.t, func() float64 { return rate })
+	return s.a.uncertainty(&s.t, nil, func() float64 { return rate })
 }
 
 // Length returns the largest change of an element of l, in units of the standard deviation of its
@@ -153,6 +154,39 @@ func (s *ArrowSums) Rate(l, move, lastL, lastMove [][]float64, last float64) flo
 		return last
 	}
 	return max(leastRate, min(1, math.Sqrt(dr/dx)))
+}
+
+// Ray is a line of L from l in the direction of l, on which ProbeRate measures.
+const (
+	raySlope = 1e-3 // half a step of the differences of log Z
+	// RayStep is the distance of a probe.
+	RayStep = 0.05
+)
+
+// ProbeRate returns 1 − ρ in the direction of l: by how much log Z + log p(L) bends if the sites follow
+// L, over how much it bends at fixed sites. The sums at l come first, and then the sums at the sites of
+// a state with (1 + RayStep)l. ProbeRate reports false if log Z does not bend.
+func (s *ArrowSums) ProbeRate(l [][]float64, at, probe *gauss.Sums, hb, hg, probeB, probeG []float64) (
+	rate float64, ok bool) {
+	slope := func(t float64, sums *gauss.Sums, hb, hg []float64) float64 {
+		return (s.LogZ(scaled(l, 1+t+raySlope), sums, hb, hg) -
+			s.LogZ(scaled(l, 1+t-raySlope), sums, hb, hg)) / (2 * raySlope)
+	}
+	from := slope(0, at, hb, hg)
+	rate = (slope(RayStep, probe, probeB, probeG) - from) / (slope(RayStep, at, hb, hg) - from)
+	return max(leastRate, rate), !math.IsNaN(rate) && !math.IsInf(rate, 0) && rate < mostRate
+}
+
+// mostRate bounds estimates of 1 − ρ. It exceeds 1, because sites may also move away from L.
+const mostRate = 2
+
+// scaled returns x times l.
+func scaled(l [][]float64, x float64) [][]float64 {
+	l = gauss.CloneLists(l)
+	for _, v := range l {
+		floats.Scale(x, v)
+	}
+	return l
 }
 
 // Evidence returns the evidence of a model with Gaussian noise, given the sums for a variance of 1, and
