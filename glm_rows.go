@@ -59,13 +59,13 @@ import (
 // covariances Σ of the effects move to their best between passes. There is no fit of the sample: the
 // first reading also computes the sites at which the steps start. With G levels of Q effects and D
 // other columns, a fit takes about 250 G(Q² + QD) bytes. Unlike NewGLM, it keeps the best Σ of few levels and does not integrate over Σ. No GapBound
-// is proved, and the estimated Gap counts what Σ can still gain. Learn needs GaussianNoise, for which
-// the first reading is enough.
+// is proved, and the estimated Gap counts what Σ can still gain. Learn takes a few passes for each of its
+// evaluations, but for GaussianNoise the first reading is enough.
 //
 // NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
 // wraps
-//   - ErrParam if opt has Offset or Weights, which belong to the rows, Groups and Learn without
-//     GaussianNoise, or a covariance that is not full;
+//   - ErrParam if opt has Offset or Weights, which belong to the rows, or a covariance that is not
+//     full;
 //   - ErrParam if a row has two levels of a group, an effect does not vary within any level, or two
 //     groups have the same levels and values in every row;
 //   - ErrEmpty if there are no rows;
@@ -551,11 +551,8 @@ func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes boo
 // begin starts the ascent at the q of the nearest θ, or at a fit of the sample.
 func (l *rowsLearning) begin(r *glmRounds, theta []float64) error {
 	var near *rowsPoint
-	for _, p := range [2]*rowsPoint{&l.last, &l.best} {
-		if p.theta != nil && (near == nil ||
-			floats.Distance(p.theta, theta, 2) < floats.Distance(near.theta, theta, 2)) {
-			near = p
-		}
+	if i := nearest(theta, l.last.theta, l.best.theta); i >= 0 {
+		near = [2]*rowsPoint{&l.last, &l.best}[i]
 	}
 	switch {
 	case near == nil:
@@ -726,9 +723,6 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Learn != nil && g.lin.Terms.Noise() == 0 {
-		return nil, errGroupRowsLearn
-	}
 	o.Groups, o.Covariance = groups, FullCovariance
 	if err := groupRowsMemory(g.grouping(), o.MaxMemory); err != nil {
 		return nil, err
@@ -742,10 +736,6 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 	return &glmRounds{linearRounds: g.linearRounds(cols), g: g}, nil
 }
 
-// errGroupRowsLearn is the error of learning with a group of rows that are not kept.
-var errGroupRowsLearn = fmt.Errorf("pgsvi: Learn from rows that are read in passes supports Groups for "+
-	"GaussianNoise only; use NewGLM with the rows of some levels, or do not learn: %w", ErrParam)
-
 // The largest memory of a GLM with a group that reads its rows in passes: the numbers of one state
 // with its factors are counted groupStates times, for states to try and for scratch, and a pass has
 // up to three sums of 25 bytes for each number.
@@ -753,6 +743,160 @@ const (
 	groupStates  = 7
 	groupNumbers = 25. / 8
 )
+
+// groupRowsLearning is a GLM with groups that reads its rows in passes, as a function of its
+// hyperparameters. Each evaluation takes a few passes, which also find the best covariances of the
+// effects. Its value is −ELBO − log p(Σ). Gaussian noise needs no such passes; see groupLearning.
+type groupRowsLearning struct {
+	glm               *GLM
+	scale             *learn.BlockPrior
+	workers           term.Crew
+	last, best, found groupRowsPoint
+	passes            float64
+}
+
+var _ learn.Model = (*groupRowsLearning)(nil)
+
+// groupRowsPoint is the ascent at a θ.
+type groupRowsPoint struct {
+	theta []float64
+	climb *rounds.ArrowClimb
+}
+
+// Digest implements learn.Model.
+func (l *groupRowsLearning) Digest(d *save.Digest) {
+	l.scale.Digest(d)
+	d.Int(l.glm.rows.n)
+	d.Text("groups")
+}
+
+// Use implements learn.Model.
+func (l *groupRowsLearning) Use(c term.Crew) { l.workers = c }
+
+// Work implements learn.Model, in passes.
+func (l *groupRowsLearning) Work() float64 { return l.passes }
+
+// Keep implements learn.Model.
+func (l *groupRowsLearning) Keep(best bool) {
+	if l.last = l.found; best {
+		l.best = l.found
+	}
+}
+
+// at returns the rounds of the GLM at θ, or an error if θ is out of range.
+func (l *groupRowsLearning) at(theta []float64) (*glmRounds, error) {
+	lin, err := l.scale.At(theta)
+	if err != nil {
+		return nil, err
+	}
+	g := *l.glm
+	g.lin.Prior, g.lin.Terms = lin.Prior, lin.Terms
+	r := g.rounds()
+	r.arrow.Halt = l.workers.Halt
+	r.arrow.Workers = max(l.workers.Workers, l.workers.Halt.Workers())
+	r.arrow.Tilts, err = l.scale.Tilts(theta)
+	return &r, err
+}
+
+// Evaluate implements learn.Model.
+func (l *groupRowsLearning) Evaluate(theta []float64, slack, most float64, slopes bool) (
+	search.Point, error) {
+	none := search.Point{F: math.Inf(1)}
+	r, err := l.at(theta)
+	if err != nil {
+		return none, nil
+	}
+	h := l.workers.Halt
+	if err = l.begin(r, theta); err == nil {
+		err = l.climb(r, slack)
+	}
+	switch {
+	case h.Err() != nil:
+		return none, h.Err()
+	case err != nil && !errors.Is(err, ErrNotFinite) && !errors.Is(err, ErrNotPosDef):
+		return none, err
+	case err != nil:
+		return none, nil
+	}
+	c := r.arrow
+	l.found = groupRowsPoint{slices.Clone(theta), c}
+	x := search.Point{F: -c.Found.ELBO - c.Found.LogPrior, Slack: c.Gap()}
+	if !slopes || x.F > most {
+		return x, nil
+	}
+	lik, ok := c.Tilted()
+	if !ok && len(c.Tilts) > 0 {
+		return none, nil
+	}
+	mean, variance, cov := c.Moments()
+	l.scale.GradientBy(&x, r.g.lin.Prior.Prec, mean, variance, cov, lik)
+	if _, ok := dense.AllFinite(x.Grad); !ok {
+		return none, nil
+	}
+	return x, h.Err()
+}
+
+// begin starts the ascent at the sites of the nearest θ, or at the first sites.
+func (l *groupRowsLearning) begin(r *glmRounds, theta []float64) error {
+	near := nearest(theta, l.last.theta, l.best.theta)
+	if near < 0 {
+		return r.arrow.Start(r.first)
+	}
+	return r.arrow.StartAt([]*rounds.ArrowClimb{l.last.climb, l.best.climb}[near])
+}
+
+// nearest returns which of the points, some of which may be nil, is the nearest to theta, or −1.
+func nearest(theta []float64, points ...[]float64) int {
+	best := -1
+	for i, p := range points {
+		if p != nil && (best < 0 ||
+			floats.Distance(p, theta, 2) < floats.Distance(points[best], theta, 2)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// climb ascends until the estimated gap is at most slack nats.
+func (l *groupRowsLearning) climb(r *glmRounds, slack float64) error {
+	for range mostRowPasses {
+		if a := r.arrow; a.Gap() <= slack || a.Stuck() {
+			return nil
+		}
+		p, err := r.pass(l.workers.Halt, r.arrow.Workers)
+		if err != nil {
+			return err
+		}
+		l.passes += float64(max(1, len(p.Arrows)))
+		if err := r.arrow.Read(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// State implements learn.Model.
+func (l *groupRowsLearning) State(c *save.Coder, n int) {
+	c.Float(&l.passes)
+	for _, p := range [2]*groupRowsPoint{&l.last, &l.best} {
+		has := p.theta != nil
+		if c.Bool(&has); c.Reading() {
+			*p = groupRowsPoint{}
+		}
+		if !has || c.Err() != nil {
+			continue
+		}
+		c.Floats(n, &p.theta)
+		if c.Reading() {
+			r, err := l.at(p.theta)
+			if c.Check(err == nil, "hyperparameters are out of range"); err != nil {
+				return
+			}
+			p.climb = r.arrow
+		}
+		p.climb.State(c, l.glm.dim())
+	}
+}
 
 // groupRowsMemory returns an error if the model exceeds the memory limit.
 func groupRowsMemory(g *rounds.Grouping, limit int64) error {

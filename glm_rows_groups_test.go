@@ -373,10 +373,6 @@ func TestGLMRowsGroupsResults(t *testing.T) {
 			t.Errorf("%v, want an error that names NewGLM", err)
 		}
 	}
-	if _, _, _, err := g.Learn(ctx, nil, nil); !errors.Is(err, ErrParam) ||
-		!strings.Contains(err.Error(), "NewGLM ") {
-		t.Errorf("learning: %v", err)
-	}
 }
 
 // TestGLMRowsGroupsEdges fits models at the edge: no variation between levels, one level, one row per
@@ -487,8 +483,6 @@ func TestGLMRowsGroupsErrors(t *testing.T) {
 			Val: []float64{1, 1, 1}, Y: 1}), 5, GLMOptions{Groups: []Group{{Name: "a", First: 1,
 			Levels: 2}, {Name: "b", First: 3, Levels: 2}}}, ErrParam,
 			"row 1 has the levels 0 and 1 of group b"},
-		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Learn: &LearnOptions{}}, ErrParam,
-			"or do not learn"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Prior: prior}, ErrParam,
 			"diagonal prior"},
 		{good, 3, GLMOptions{Groups: []Group{{First: 1, Levels: 2}}, Prior: far}, ErrParam,
@@ -593,6 +587,73 @@ func TestGLMRowsGroupsLearn(t *testing.T) {
 		}
 		if q, _, err := g.Fit(ctx, nil); err != nil || q.Learned() == nil {
 			t.Errorf("a fit that learns: %v", err)
+		}
+	}
+}
+
+// TestGLMRowsGroupsShapes compares learned shapes, scales and cut points of other likelihoods, and Σ,
+// with a fit in memory. The search has the same bits for any number of workers.
+func TestGLMRowsGroupsShapes(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	one := mixedOptions{rows: 900, common: 3, levels: []int{60}, sd: [][]float64{{0.7, 0.4}}, rho: -0.5}
+	two := one
+	two.levels, two.sd = append(two.levels, 9), append(two.sd, []float64{0.5})
+	for i, lik := range []Likelihood{StudentT{}, NegativeBinomial{}, Gamma{},
+		Ordinal{Cuts: []float64{-1, 1}}, BernoulliLogit{}} {
+		o := one
+		if i%2 == 1 {
+			o = two
+		}
+		c := newMixedCase(t, lik, o, 3).free()
+		c.groups[len(c.groups)-1].NoPrior = true
+		_, cols := c.x.Dims()
+		_, ordinal := lik.(Ordinal) // whose cut points contain the intercept
+		opt := &GLMOptions{Intercept: !ordinal, Groups: c.groups, Learn: &LearnOptions{}}
+		var bits [][]byte
+		var own *Learned
+		var p *GLMPosterior
+		for _, n := range []int{1, 7} {
+			g, err := NewGLMRows(ctx, c.rows(nil, nil), cols, lik, opt)
+			if err == nil {
+				_, p, own, err = g.Learn(ctx, &Solver{Workers: n}, &LearnOptions{Tol: 1e-7})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			bits = append(bits, testkit.Saved(t, p))
+		}
+		if !bytes.Equal(bits[0], bits[1]) {
+			t.Errorf("%T: other bits with 7 workers", lik)
+		}
+		memory, err := NewGLM(c.x, c.y, lik, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want, in, err := memory.Learn(ctx, nil, &LearnOptions{Tol: 1e-7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := math.Abs(own.Objective - in.Objective); !(d <= 1e-5) || own.Fit.Passes > 20 {
+			t.Errorf("%T: objective %v, in memory %v; %v", lik, own.Objective, in.Objective, own.Fit)
+		}
+		for i, q := range in.Params {
+			if own := own.Params[i]; !(math.Abs(own.Value-q.Value) <= 1e-3*math.Abs(q.Value)) ||
+				!(math.Abs(own.SD/q.SD-1) <= 0.05) {
+				t.Errorf("%T: %+v, in memory %+v", lik, own, q)
+			}
+		}
+		for i, g := range want.Groups() {
+			for j, e := range g.Effects {
+				if own := p.Groups()[i].Effects[j]; !(math.Abs(own.SD-e.SD) <= 1e-4) {
+					t.Errorf("%T: %v, in memory %v", lik, own, e)
+				}
+			}
+		}
+		for j, sd := range want.SD(nil) {
+			if own := p.SD(nil)[j]; !(math.Abs(own/sd-1) <= 2e-3) {
+				t.Errorf("%T: weight %d has the standard deviation %v, in memory %v", lik, j, own, sd)
+			}
 		}
 	}
 }

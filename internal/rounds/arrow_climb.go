@@ -58,6 +58,9 @@ type ArrowClimb struct {
 	Halt    *parallel.Halt
 	Workers int
 
+	// Tilts lists the parameters of the likelihood whose derivatives Tilted returns.
+	Tilts []Tilt
+
 	At    *ArrowState // the best state so far; nil before the first look
 	Found *ArrowFound // the result of the look at At
 	Try   []*ArrowState
@@ -68,6 +71,7 @@ type ArrowClimb struct {
 	length       float64
 	halves       int
 	fell, bare   bool
+	tilts        *tilted // sums of the look at At
 	probing      bool    // the last state of Try is a probe of the first
 	probed       float64 // the gap when the last probe was made, or +Inf
 }
@@ -134,6 +138,52 @@ func (c *ArrowClimb) Start(first *ArrowState) error {
 	return c.startBare()
 }
 
+// StartAt begins at the sites and the L of the best state of o, which was fitted under another prior or
+// likelihood.
+func (c *ArrowClimb) StartAt(o *ArrowClimb) error {
+	c.lastL, c.moved, c.length, c.probed = nil, nil, 1, math.Inf(1)
+	n := o.Found.Next
+	s := &ArrowState{L: n.L, Sums: n.Sums, HB: n.HB, HG: n.HG}
+	if s.factor(c.Halt, c.shared()) {
+		c.Try = []*ArrowState{s}
+		return c.Halt.Err()
+	}
+	return c.startBare()
+}
+
+// Tilted returns the sums for all parameters of Tilts at the best state. It reports false if they are
+// not known.
+func (c *ArrowClimb) Tilted() ([]Tilted, bool) {
+	if c == nil {
+		return nil, false
+	}
+	d := c.Of.Weights()
+	all, ok := c.tilts.values(d)
+	for i := range all { // in the order of the model
+		pull := make([]float64, d)
+		m := c.Of.Border()
+		for k, j := range c.Of.Columns() {
+			pull[j] = all[i].Pull[k]
+		}
+		copy(pull[c.Of.First:], all[i].Pull[m:])
+		all[i].Pull = pull
+	}
+	return all, ok
+}
+
+// Moments returns the mean and the covariance of all weights at the best state, and their variances,
+// which are 0 for the levels of the eliminated factor.
+func (c *ArrowClimb) Moments() (mean, variance []float64, cov *gauss.Arrow) {
+	q, d := c.At, c.Of.Weights()
+	mean, variance = make([]float64, d), make([]float64, d)
+	for k, j := range c.Of.Columns() {
+		mean[j] = q.Mean.W[k]
+	}
+	copy(mean[c.Of.First:], q.Mean.U)
+	q.By.BorderDiag(variance)
+	return mean, variance, q.By
+}
+
 // startBare sets Try to the prior.
 func (c *ArrowClimb) startBare() error {
 	s := c.blank()
@@ -175,7 +225,9 @@ func (c *ArrowClimb) Tries() int { return len(c.Try) }
 func (c *ArrowClimb) Open(p *Part) {
 	p.Groups = c.Of
 	for _, q := range c.Try {
-		p.Arrows = append(p.Arrows, NewArrowLook(q, c.Of))
+		l := NewArrowLook(q, c.Of)
+		l.tilt(c.Tilts)
+		p.Arrows = append(p.Arrows, l)
 	}
 }
 
@@ -266,6 +318,7 @@ func (c *ArrowClimb) Read(p *Part) error {
 		return c.startBare()
 	}
 	fell, before := c.fell, c.Found
+	c.tilts = looks[at].tilts
 	c.lastL, c.moved = q.L, best.moved(q)
 	c.At, c.Found, c.length, c.halves, c.fell = q, best, 1, 0, false
 	c.Try = []*ArrowState{best.Next}
@@ -578,6 +631,13 @@ func (c *ArrowClimb) State(s *save.Coder, _ int) {
 		s.Bool(&f.Probed)
 		c.code(s, c.At)
 		c.code(s, f.Next)
+	}
+	tilted := c.tilts != nil
+	if s.Bool(&tilted); s.Reading() {
+		c.tilts = newTilted(c.Tilts, c.Of.Weights())
+	}
+	if s.Check(!tilted || c.tilts != nil, "unexpected derivatives"); tilted && s.Err() == nil {
+		c.tilts.state(s, c.Of.Weights())
 	}
 	for i, q := range c.Try {
 		if has && i == 0 && !c.fell {

@@ -112,6 +112,8 @@ type ArrowLook struct {
 	rowSums // E, its error, and the blocks of Xᵀ∂₁ and Xᵀdiag(max(0, −∂₂))X
 	of      *Grouping
 
+	tilts *tilted // nil if no derivatives in parameters are wanted
+
 	once   sync.Once
 	te, we []float64 // T_g = E_gP and R_g + T_gE_gᵀ of all levels, for crossed factors
 }
@@ -120,6 +122,10 @@ type ArrowLook struct {
 func NewArrowLook(q *ArrowState, g *Grouping) *ArrowLook {
 	return &ArrowLook{At: q, of: g, rowSums: rowSums{sums: NewSums(g.Sums())}}
 }
+
+// tilt makes l also add up the derivatives in the parameters of the likelihood. The weights of the
+// border come first, and then the effects of the eliminated levels.
+func (l *ArrowLook) tilt(of []Tilt) { l.tilts = newTilted(of, l.of.Weights()) }
 
 // prepare computes te and we, once.
 func (l *ArrowLook) prepare() {
@@ -221,6 +227,14 @@ func (l *ArrowLook) add(w *groupLane, h *parallel.Halt, block uint64, t *term.Te
 	if err != nil {
 		l.lose(block, err.Error())
 		return nil
+	}
+	if l.tilts != nil {
+		sums := tilt(l.tilts.of, h, s, &w.tilted, l.of.Weights(), t, func(dst, u []float64) {
+			w.addMulT(l.of, dst, u)
+		})
+		l.mu.Lock()
+		l.tilts.add(sums)
+		l.mu.Unlock()
 	}
 	value, clipped := 0.0, false
 	for i, e := range s.E {

@@ -199,6 +199,7 @@ type groupLane struct {
 	others     []laneLevels // other factors
 	order      []int32      // the rows that have a level of the eliminated factor, sorted by level
 
+	tilted [2]term.Marginals // expectations with a parameter above and below its value
 	site   term.Marginals
 	rows   []float64 // the common columns minus what the levels explain
 	work   design.Work
@@ -382,6 +383,18 @@ func (w *groupLane) pack(g *Grouping, gamma, u []float64) {
 				}
 				b[j*d+k] += t * v
 			}
+		}
+	}
+}
+
+// addMulT adds Xᵀu of the chunk to dst, the border before the eliminated levels.
+func (w *groupLane) addMulT(g *Grouping, dst, u []float64) {
+	q, m := g.Q, g.Border()
+	w.x.AddMulT(dst[:m], u, nil)
+	for _, row := range w.order {
+		i, at := int(row), m+int(w.level[row])*q
+		for j, z := range w.z[i*q : (i+1)*q] {
+			dst[at+j] += z * u[i]
 		}
 	}
 }
