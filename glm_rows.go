@@ -54,13 +54,13 @@ import (
 // CertifyScale and Objective need rows in memory, so they return an error that wraps ErrParam.
 //
 // GLMOptions.Groups makes a mixed model. The group with most weights may have up to 100,000 levels,
-// and the others some hundred levels together: at most 3,000 columns outside the largest group are
+// and the others a few hundred levels together: at most 3,000 columns outside the largest group are
 // supported, and each of its levels has sums for all of them. Each pass adds up these sums, and the
 // covariances Σ of the effects move to their best between passes. There is no fit of the sample: the
 // first reading also computes the sites at which the steps start. With G levels of Q effects and D
 // other columns, a fit takes about 250 G(Q² + QD) bytes. Unlike NewGLM, it keeps the best Σ of few levels and does not integrate over Σ. No GapBound
-// is proved, and the estimated Gap counts what Σ can still gain. Learn takes a few passes for each of its
-// evaluations, but for GaussianNoise the first reading is enough.
+// is proved, and the estimated Gap counts what Σ can still gain. Each evaluation of Learn takes a few
+// passes. With GaussianNoise the first reading is enough.
 //
 // NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
 // wraps
@@ -845,7 +845,8 @@ func (l *groupRowsLearning) begin(r *glmRounds, theta []float64) error {
 	return r.arrow.StartAt([]*rounds.ArrowClimb{l.last.climb, l.best.climb}[near])
 }
 
-// nearest returns which of the points, some of which may be nil, is the nearest to theta, or −1.
+// nearest returns the number of the point that is nearest to theta. It skips nil points, and returns −1
+// if there are no others.
 func nearest(theta []float64, points ...[]float64) int {
 	best := -1
 	for i, p := range points {
@@ -933,7 +934,7 @@ func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) err
 	g.lin.Prior, g.lin.Factors, g.groups = g.lin.Prior.WithBlocks(), nil, nil
 	for i := range g.opt.Groups {
 		group := &g.opt.Groups[i]
-		own := m.Of(group.First)
+		own := m.From(group.First)
 		if err := r.checkGroup(group, own); err != nil {
 			return err
 		}

@@ -613,8 +613,10 @@ func TestGLMRowsGroupsShapes(t *testing.T) {
 		var bits [][]byte
 		var own *Learned
 		var p *GLMPosterior
+		var g *GLM
 		for _, n := range []int{1, 7} {
-			g, err := NewGLMRows(ctx, c.rows(nil, nil), cols, lik, opt)
+			var err error
+			g, err = NewGLMRows(ctx, c.rows(nil, nil), cols, lik, opt)
 			if err == nil {
 				_, p, own, err = g.Learn(ctx, &Solver{Workers: n}, &LearnOptions{Tol: 1e-7})
 			}
@@ -625,6 +627,9 @@ func TestGLMRowsGroupsShapes(t *testing.T) {
 		}
 		if !bytes.Equal(bits[0], bits[1]) {
 			t.Errorf("%T: other bits with 7 workers", lik)
+		}
+		if !bytes.Equal(bits[0], testkit.Saved(t, resumedGroups(t, g, 3))) {
+			t.Errorf("%T: other bits when the search is resumed", lik)
 		}
 		memory, err := NewGLM(c.x, c.y, lik, opt)
 		if err != nil {
@@ -656,4 +661,31 @@ func TestGLMRowsGroupsShapes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// resumedGroups returns the posterior of a search that was saved after iter steps and resumed.
+func resumedGroups(t *testing.T, g *GLM, iter int) *GLMPosterior {
+	t.Helper()
+	ctx := t.Context()
+	l := testkit.Must(g.Learner(&LearnOptions{Tol: 1e-7}))
+	res, err := (&Solver{MaxIter: iter}).Run(ctx, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := res.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	s := &Solver{}
+	if res, err = s.LoadResult(ctx, &b, l); err == nil {
+		res, err = s.Resume(ctx, res)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, p, _, err := l.Learned(ctx, nil, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

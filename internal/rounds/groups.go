@@ -21,9 +21,9 @@ import (
 // and D_g, and the blocks of Xᵀu. A row changes the sums of its own level only, so a round over rows
 // with Q effects and D common columns costs about as much per row as a round without the factor.
 //
-// Each B_g has all columns of the border, although a level meets few levels of the other factors. The
-// sums then have places that no first reading needs to find, but their number limits the other factors
-// to some hundred levels. RowPass calls this file. Arrow_look.go holds the sums of a state, and
+// Each B_g has all columns of the border, although a level meets few levels of the other factors. No
+// first reading then needs to find which levels meet, but the number of sums limits the other factors
+// to a few hundred levels. RowPass calls this file. Arrow_look.go holds the sums of a state, and
 // arrow_climb.go holds the driver.
 
 // Factor describes the columns of a grouping factor. Level g has the columns First + g·Q to First +
@@ -74,7 +74,7 @@ func (g *Grouping) Weights() int {
 func (g *Grouping) Columns() []int {
 	var cols []int
 	for j := 0; j < g.Weights(); j++ {
-		if f := g.of(j); f != nil {
+		if f := g.owner(j); f != nil {
 			j += f.size() - 1
 			continue
 		}
@@ -95,8 +95,8 @@ func (g *Grouping) Digest(d *save.Digest) {
 	}
 }
 
-// of returns the factor of column j of the model, or nil if the column is common.
-func (g *Grouping) of(j int) *Factor {
+// owner returns the factor of column j of the model, or nil if the column is common.
+func (g *Grouping) owner(j int) *Factor {
 	if j >= g.First && j < g.First+g.size() {
 		return &g.Factor
 	}
@@ -629,8 +629,8 @@ type FactorMoments struct {
 	Varies    []bool    // for each effect, whether it varies within a level
 }
 
-// Of returns the moments of the factor whose first column is given.
-func (m *GroupMoments) Of(first int) *FactorMoments {
+// From returns the moments of the factor whose first column is given.
+func (m *GroupMoments) From(first int) *FactorMoments {
 	return &m.Factors[slices.IndexFunc(m.Factors, func(f FactorMoments) bool { return f.First == first })]
 }
 
