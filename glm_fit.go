@@ -470,7 +470,9 @@ func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g
 	}
 	var err error
 	if groups, ok := st.run.Model.(*groupRowsLearning); ok && groups.best.climb != nil {
-		err = fitted.run.arrow.StartAt(groups.best.climb)
+		a, best := fitted.run.arrow, groups.best.climb
+		err = a.StartAt(best)
+		a.At, a.Found = best.At, best.Found // the model is the same
 	} else if !sampled {
 		err = fitted.run.begun(nil, runtime.GOMAXPROCS(0))
 	} else if best.theta != nil {

@@ -672,6 +672,9 @@ func resumedGroups(t *testing.T, g *GLM, iter int) *GLMPosterior {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, early, part, err := l.Learned(ctx, nil, res); err != nil || early == nil || part.Fit != nil {
+		t.Fatalf("after %d steps: %v, %v", iter, part, err)
+	}
 	var b bytes.Buffer
 	if err := res.Save(&b); err != nil {
 		t.Fatal(err)
