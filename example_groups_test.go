@@ -87,5 +87,5 @@ func ExampleNewGLMRows_groups() {
 	fmt.Printf("shops differ by %.2f (%.2f to %.2f), effect of the price %.2f, %v\n", e.SD, e.Lo, e.Hi,
 		post.Mean(nil)[0], res.Status)
 	// Output:
-	// shops differ by 0.49 (0.44 to 0.55), effect of the price -0.97, converged
+	// shops differ by 0.49 (0.44 to 0.54), effect of the price -0.97, converged
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -206,9 +207,6 @@ func (g *GLM) learner(opt *LearnOptions, only bool) (Learner[*GLM, *GLMPosterior
 			"pgsvi: a %v covariance does not support learning; use DiagonalCovariance or "+
 				"FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
-	if g.rows != nil && len(g.opt.Groups) > 0 && (g.rows.noise == 0 || g.rows.first == nil) {
-		return nil, errGroupRowsLearn
-	}
 	l := &glmLearner{glm: g}
 	if opt != nil {
 		l.opt = *opt
@@ -346,7 +344,7 @@ func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	g := l.glm
 	switch {
 	case g.rows != nil && len(g.opt.Groups) > 0:
-		return l.groupLearning(), nil
+		return l.groupLearning(c), nil
 	case g.rows != nil:
 		return newRowsLearning(g, l.scale, c), nil
 	}
@@ -389,8 +387,13 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 		if post != nil {
 			post.learned = learned
 			by := l.groupTurns(st.run.Best.Theta, post)
-			if m, ok := st.run.Model.(*rowsLearning); ok {
-				by = l.streamTurns(m, post)
+			switch m := st.run.Model.(type) {
+			case *rowsLearning:
+				tilted, ok := m.best.climb.Tilted()
+				by = l.streamTurns(tilted, ok, post)
+			case *groupRowsLearning:
+				tilted, ok := m.best.climb.Tilted()
+				by = l.streamTurns(tilted, ok, post)
 			}
 			post.setSpread(l.spread(st, post, by))
 		}
@@ -455,7 +458,11 @@ func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g
 		best = m.best
 	}
 	var err error
-	if !sampled {
+	if groups, ok := st.run.Model.(*groupRowsLearning); ok && groups.best.climb != nil {
+		a, best := fitted.run.arrow, groups.best.climb
+		err = a.StartAt(best)
+		a.At, a.Found = best.At, best.Found // the model is the same
+	} else if !sampled {
 		err = fitted.run.begun(nil, runtime.GOMAXPROCS(0))
 	} else if best.theta != nil {
 		*climb = fitted.run.newClimb(nil)
@@ -540,8 +547,7 @@ func (l *glmLearner) rowTurns(lin *site.LinearModel, alg site.Algebra, post *GLM
 
 // streamTurns returns the derivatives of a GLM that reads its rows in passes, from the last pass of
 // the search.
-func (l *glmLearner) streamTurns(m *rowsLearning, post *GLMPosterior) glmTurns {
-	tilted, ok := m.best.climb.Tilted()
+func (l *glmLearner) streamTurns(tilted []rounds.Tilted, ok bool, post *GLMPosterior) glmTurns {
 	return glmTurns{solve: post.cov.Mul, turn: func(i int) []float64 {
 		k := 0
 		for _, c := range l.space.Coords[:i] {
@@ -556,10 +562,13 @@ func (l *glmLearner) streamTurns(m *rowsLearning, post *GLMPosterior) glmTurns {
 	}}
 }
 
-// groupLearning returns the model of a search for the hyperparameters of a GLM with a group and
-// Gaussian noise, which needs no further pass.
-func (l *glmLearner) groupLearning() learn.Model {
+// groupLearning returns the model of a search for the hyperparameters of a GLM with groups. Gaussian
+// noise needs no further pass.
+func (l *glmLearner) groupLearning(c term.Crew) learn.Model {
 	rows := l.glm.rows
+	if rows.noise == 0 || rows.first == nil {
+		return &groupRowsLearning{glm: l.glm, scale: l.scale, workers: c}
+	}
 	r := l.glm.rounds()
 	return learn.NewGroupsOf(l.scale, r.arrow.Evidence(rows.first, rows.noise, rows.moments))
 }

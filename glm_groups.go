@@ -273,9 +273,7 @@ func setGroups(groups []Group, lin *site.LinearModel) ([]groupInfo, error) {
 		}
 		for _, before := range groups[:i] {
 			if s, err := groupRowsOf(lin, &before); err == nil && rows.same(s) {
-				return nil, fmt.Errorf("pgsvi: the groups %s and %s have the same levels and the same "+
-					"values in every row, so their effects cannot be told apart; remove one: %w",
-					before.Name, r.Name, ErrParam)
+				return nil, errSameGroups(before.Name, r.Name)
 			}
 		}
 		all = append(all, groupInfo{Group: *r, moment: rows.moment(q)})
@@ -286,6 +284,12 @@ func setGroups(groups []Group, lin *site.LinearModel) ([]groupInfo, error) {
 	lin.Prior = p
 	lin.Near = nearResponse(likOf(lin.Terms), unit)
 	return all, nil
+}
+
+// errSameGroups returns the error of two groups whose effects cannot be told apart.
+func errSameGroups(a, b string) error {
+	return fmt.Errorf("pgsvi: the groups %s and %s have the same levels and the same values in every "+
+		"row, so their effects cannot be told apart; remove one: %w", a, b, ErrParam)
 }
 
 // prior returns the first prior of the effects of r, and the rule that learns it. The unit is the

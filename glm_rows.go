@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,21 +52,25 @@ import (
 // rows, or about fifteen if the likelihood is not log-concave. LOO, PSIS, PredictiveCheck,
 // CertifyScale and Objective need rows in memory, so they return an error that wraps ErrParam.
 //
-// GLMOptions.Groups may have one group (a mixed model), with up to 100,000 levels. Each pass then
-// adds up the sums of every level, and the covariance Σ of the effects moves to its best between
-// passes. There is no fit of the sample: the first reading also computes the sites at which the
-// steps start. With G levels of Q effects and D other columns, a fit takes about 250 G(Q² + QD)
-// bytes. Unlike NewGLM, it keeps the best Σ of few levels and does not integrate over Σ. No GapBound
-// is proved, and the estimated Gap counts what Σ can still gain. Learn needs GaussianNoise, for which
-// the first reading is enough.
+// GLMOptions.Groups makes a mixed model. The group with most weights may have up to 100,000 levels,
+// and the others a few hundred levels together: at most 3,000 columns outside the largest group are
+// supported, and each of its levels has sums for all of them. Each pass adds up these sums, and the
+// covariances Σ of the effects move to their best between passes. There is no fit of the sample: the
+// first reading also computes the sites at which the steps start. With G levels of Q effects and D
+// other columns, a fit takes about 250 G(Q² + QD) bytes. Unlike NewGLM, it keeps the best Σ of few
+// levels and does not integrate over Σ. No GapBound is proved, and the estimated Gap counts what Σ can
+// still gain. Each evaluation of Learn takes a few passes. With GaussianNoise the first reading is
+// enough.
 //
 // NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
 // wraps
-//   - ErrParam if opt has Offset or Weights, which belong to the rows, several Groups, Groups and
-//     Learn without GaussianNoise, or a covariance that is not full;
-//   - ErrParam if a row has two levels of the group, or an effect does not vary within any level;
+//   - ErrParam if opt has Offset or Weights, which belong to the rows, or a covariance that is not
+//     full;
+//   - ErrParam if a row has two levels of a group, an effect does not vary within any level, or two
+//     groups have the same levels and values in every row;
 //   - ErrEmpty if there are no rows;
-//   - ErrMemory if there are too many columns for GLMOptions.MaxMemory.
+//   - ErrMemory if there are too many columns for GLMOptions.MaxMemory, or more than 3,000 columns
+//     outside the largest group.
 //
 // An error that wraps ErrShape during a run means that the rows differ from the first reading.
 func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik Likelihood,
@@ -98,7 +103,7 @@ func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik L
 
 // NewGLMRounds returns rounds that fit a GLM to rows of cols columns on many machines. See
 // NewGLMRows for lik, opt, the steps and the errors. GLMOptions.Learn is an error. The state sent
-// to the machines has D² numbers, and a shard needs about 13 D² bytes for D weights. With a group, the
+// to the machines has D² numbers, and a shard needs about 13 D² bytes for D weights. With groups, the
 // state has about G(Q² + QD) numbers, and a shard needs 25 bytes for each of them.
 func NewGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*Rounds[Row, *GLMPosterior], error) {
 	r, err := newGLMRounds(cols, lik, opt)
@@ -548,11 +553,8 @@ func (l *rowsLearning) fit(theta []float64, slack, most float64, slopes bool) (x
 // begin starts the ascent at the q of the nearest θ, or at a fit of the sample.
 func (l *rowsLearning) begin(r *glmRounds, theta []float64) error {
 	var near *rowsPoint
-	for _, p := range [2]*rowsPoint{&l.last, &l.best} {
-		if p.theta != nil && (near == nil ||
-			floats.Distance(p.theta, theta, 2) < floats.Distance(near.theta, theta, 2)) {
-			near = p
-		}
+	if i := nearest(theta, l.last.theta, l.best.theta); i >= 0 {
+		near = [2]*rowsPoint{&l.last, &l.best}[i]
 	}
 	switch {
 	case near == nil:
@@ -618,7 +620,7 @@ type savedGLMRounds struct {
 	PriorSD     float64            `json:"priorSD"`
 	InterceptSD float64            `json:"interceptSD"`
 	MaxMemory   int64              `json:"maxMemory"`
-	Group       *savedRowGroup     `json:"group,omitempty"`
+	Groups      []savedRowGroup    `json:"groups,omitempty"`
 	Prior       *gauss.SavedPrior  `json:"prior,omitempty"` // nil before the first round
 	Means       save.List[float64] `json:"columnMeans,omitempty"`
 }
@@ -653,7 +655,7 @@ func (r *glmRounds) spec() ([]byte, error) {
 	}
 	s := savedGLMRounds{Names: names, Intercept: o.Intercept, Autoscale: o.Autoscale,
 		PriorSD: o.PriorSD, InterceptSD: o.InterceptSD, MaxMemory: o.MaxMemory, Means: r.g.means,
-		Group: r.saveGroup()}
+		Groups: r.saveGroups()}
 	if p := &r.g.lin.Prior; len(p.Mean) > 0 {
 		saved := p.Save()
 		s.Prior = &saved
@@ -677,12 +679,12 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 	}
 	opt := &GLMOptions{Names: s.Names, Intercept: s.Intercept, Autoscale: s.Autoscale,
 		PriorSD: s.PriorSD, InterceptSD: s.InterceptSD, MaxMemory: s.MaxMemory}
-	if s.Group != nil {
-		group, err := s.Group.group()
+	for _, saved := range s.Groups {
+		group, err := saved.group()
 		if err != nil {
 			return nil, err
 		}
-		opt.Groups = []Group{group}
+		opt.Groups = append(opt.Groups, group)
 	}
 	r, err := newGLMRounds(len(s.Names), lik, opt)
 	if err != nil {
@@ -703,8 +705,12 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 	if err == nil {
 		r.g.lin.Prior = *p
 	}
-	if err == nil && s.Group != nil && s.Group.Moment != nil {
-		err = s.Group.load(r)
+	begun := len(s.Groups) > 0 && s.Groups[0].Moment != nil
+	for i := 0; begun && err == nil && i < len(s.Groups); i++ {
+		err = s.Groups[i].load(r, i)
+	}
+	if begun && err == nil {
+		r.arrow = r.newArrow()
 	}
 	return r, err
 }
@@ -719,14 +725,6 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := len(groups); n > 1 {
-		return nil, fmt.Errorf("pgsvi: GLMOptions.Groups has %d groups (%s, %s, …), but a GLM that "+
-			"reads its rows in passes supports one; keep the largest, or use NewGLM: %w", n, groups[0].Name,
-			groups[1].Name, ErrParam)
-	}
-	if o.Learn != nil && g.lin.Terms.Noise() == 0 {
-		return nil, errGroupRowsLearn
-	}
 	o.Groups, o.Covariance = groups, FullCovariance
 	if err := groupRowsMemory(g.grouping(), o.MaxMemory); err != nil {
 		return nil, err
@@ -740,10 +738,6 @@ func newGroupRounds(g *GLM, cols int) (*glmRounds, error) {
 	return &glmRounds{linearRounds: g.linearRounds(cols), g: g}, nil
 }
 
-// errGroupRowsLearn is the error of learning with a group of rows that are not kept.
-var errGroupRowsLearn = fmt.Errorf("pgsvi: Learn from rows that are read in passes supports Groups for "+
-	"GaussianNoise only; use NewGLM with the rows of some levels, or do not learn: %w", ErrParam)
-
 // The largest memory of a GLM with a group that reads its rows in passes: the numbers of one state
 // with its factors are counted groupStates times, for states to try and for scratch, and a pass has
 // up to three sums of 25 bytes for each number.
@@ -752,63 +746,217 @@ const (
 	groupNumbers = 25. / 8
 )
 
-// groupRowsMemory returns an error if the model exceeds the memory limit.
-func groupRowsMemory(g *rounds.Grouping, limit int64) error {
-	d, rows := g.Common, g.Levels*g.Q
-	if d > site.MostBorder {
-		return fmt.Errorf("pgsvi: there are %d columns outside the group %s; at most %d are supported: "+
-			"%w", d, g.Name, site.MostBorder, ErrMemory)
-	}
-	need := memory.Bytes(groupStates, rows, 2*d+3*g.Q+3) + memory.Bytes(4*groupNumbers, 1, g.Sums()) +
-		memory.Bytes(arrowMatrices, d, d) + memory.Bytes(site.WeightVectors, 1, d+rows)
-	return checkMemory(limit, need,
-		fmt.Sprintf("a GLM of any number of rows with a group of %d weights and %d other columns", rows,
-			d), "use fewer columns, or raise GLMOptions.MaxMemory")
+// groupRowsLearning is a GLM with groups that reads its rows in passes, as a function of its
+// hyperparameters. Each evaluation takes a few passes, which also find the best covariances of the
+// effects. Its value is −ELBO − log p(Σ). Gaussian noise needs no such passes; see groupLearning.
+type groupRowsLearning struct {
+	glm               *GLM
+	scale             *learn.BlockPrior
+	workers           term.Crew
+	last, best, found groupRowsPoint
+	passes            float64
 }
 
-// grouping returns the layout of the group of g, or nil.
+var _ learn.Model = (*groupRowsLearning)(nil)
+
+// groupRowsPoint is the ascent at a θ.
+type groupRowsPoint struct {
+	theta []float64
+	climb *rounds.ArrowClimb
+}
+
+// Digest implements learn.Model.
+func (l *groupRowsLearning) Digest(d *save.Digest) {
+	l.scale.Digest(d)
+	d.Int(l.glm.rows.n)
+	d.Text("groups")
+}
+
+// Use implements learn.Model.
+func (l *groupRowsLearning) Use(c term.Crew) { l.workers = c }
+
+// Work implements learn.Model, in passes.
+func (l *groupRowsLearning) Work() float64 { return l.passes }
+
+// Keep implements learn.Model.
+func (l *groupRowsLearning) Keep(best bool) {
+	if l.last = l.found; best {
+		l.best = l.found
+	}
+}
+
+// at returns the rounds of the GLM at θ, or an error if θ is out of range.
+func (l *groupRowsLearning) at(theta []float64) (*glmRounds, error) {
+	lin, err := l.scale.At(theta)
+	if err != nil {
+		return nil, err
+	}
+	g := *l.glm
+	g.lin.Prior, g.lin.Terms = lin.Prior, lin.Terms
+	r := g.rounds()
+	r.arrow.Halt = l.workers.Halt
+	r.arrow.Workers = max(l.workers.Workers, l.workers.Halt.Workers())
+	r.arrow.Tilts, err = l.scale.Tilts(theta)
+	return &r, err
+}
+
+// Evaluate implements learn.Model.
+func (l *groupRowsLearning) Evaluate(theta []float64, slack, most float64, slopes bool) (
+	search.Point, error) {
+	x, err := l.fit(theta, slack, most, slopes)
+	return learn.Judge(l.workers.Halt, x, err)
+}
+
+// fit is Evaluate without the judgment of its results.
+func (l *groupRowsLearning) fit(theta []float64, slack, most float64, slopes bool) (search.Point,
+	error) {
+	none := search.Point{F: math.Inf(1)}
+	r, err := l.at(theta)
+	if err != nil {
+		return none, nil // out of range
+	}
+	if err = l.begin(r, theta); err == nil {
+		err = l.climb(r, slack)
+	}
+	if err != nil {
+		return none, err
+	}
+	c := r.arrow
+	l.found = groupRowsPoint{slices.Clone(theta), c}
+	x := search.Point{F: -c.Found.ELBO - c.Found.LogPrior, Slack: c.Gap()}
+	if !slopes || x.F > most {
+		return x, nil
+	}
+	lik, ok := c.Tilted()
+	if !ok && len(c.Tilts) > 0 {
+		return none, nil
+	}
+	mean, variance, cov := c.Moments()
+	l.scale.GradientBy(&x, r.g.lin.Prior.Prec, mean, variance, cov, lik)
+	return x, nil
+}
+
+// begin starts the ascent at the sites of the nearest θ, or at the first sites.
+func (l *groupRowsLearning) begin(r *glmRounds, theta []float64) error {
+	near := nearest(theta, l.last.theta, l.best.theta)
+	if near < 0 {
+		return r.arrow.Start(r.first)
+	}
+	return r.arrow.StartAt([]*rounds.ArrowClimb{l.last.climb, l.best.climb}[near])
+}
+
+// nearest returns the number of the point that is nearest to theta. It skips nil points, and returns −1
+// if there are no others.
+func nearest(theta []float64, points ...[]float64) int {
+	best := -1
+	for i, p := range points {
+		if p != nil && (best < 0 ||
+			floats.Distance(p, theta, 2) < floats.Distance(points[best], theta, 2)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// climb ascends until the estimated gap is at most slack nats.
+func (l *groupRowsLearning) climb(r *glmRounds, slack float64) error {
+	for range mostRowPasses {
+		if a := r.arrow; a.Gap() <= slack || a.Stuck() {
+			return nil
+		}
+		p, err := r.pass(l.workers.Halt, r.arrow.Workers)
+		if err != nil {
+			return err
+		}
+		l.passes += float64(max(1, len(p.Arrows)))
+		if err := r.arrow.Read(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// State implements learn.Model.
+func (l *groupRowsLearning) State(c *save.Coder, n int) {
+	c.Float(&l.passes)
+	for _, p := range [2]*groupRowsPoint{&l.last, &l.best} {
+		has := p.theta != nil
+		if c.Bool(&has); c.Reading() {
+			*p = groupRowsPoint{}
+		}
+		if !has || c.Err() != nil {
+			continue
+		}
+		c.Floats(n, &p.theta)
+		if c.Reading() {
+			r, err := l.at(p.theta)
+			if c.Check(err == nil, "hyperparameters are out of range"); err != nil {
+				return
+			}
+			p.climb = r.arrow
+		}
+		p.climb.State(c, l.glm.dim())
+	}
+}
+
+// groupRowsMemory returns an error if the model exceeds the memory limit.
+func groupRowsMemory(g *rounds.Grouping, limit int64) error {
+	d, rows := g.Border(), g.Levels*g.Q
+	if d > site.MostBorder {
+		return fmt.Errorf("pgsvi: there are %d columns outside the group %s; at most %d are supported: "+
+			"use fewer levels or effects in the smaller groups: %w", d, g.Name, site.MostBorder,
+			ErrMemory)
+	}
+	need := memory.Bytes(groupStates, rows, 2*d+3*g.Q+3) + memory.Bytes(4*groupNumbers, 1, g.Sums()) +
+		memory.Bytes(float64(3*min(1, len(g.Others))), rows, d) + memory.Bytes(arrowMatrices, d, d) + memory.Bytes(site.WeightVectors, 1, d+rows)
+	return checkMemory(limit, need,
+		fmt.Sprintf("a GLM of any number of rows with a group of %d weights and %d other columns", rows,
+			d), "use fewer columns and levels, or raise GLMOptions.MaxMemory")
+}
+
+// grouping returns the layout of the groups of g, or nil.
 func (g *GLM) grouping() *rounds.Grouping {
 	if len(g.opt.Groups) == 0 {
 		return nil
 	}
-	r := &g.opt.Groups[0]
-	return &rounds.Grouping{Name: r.Name, First: r.First, Levels: r.Levels, Q: r.effects(),
-		Common: g.dim() - r.Levels*r.effects()}
+	var all []rounds.Factor
+	for _, r := range g.opt.Groups {
+		all = append(all, rounds.Factor{Name: r.Name, First: r.First, Levels: r.Levels, Q: r.effects()})
+	}
+	return rounds.NewGrouping(all, g.dim())
 }
 
 // beginGroup uses the part of the first round to set up the prior of the effects and the first
 // sites.
 func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) error {
 	g := r.g
-	group := &g.opt.Groups[0]
-	q := group.effects()
-	for j := group.First; j < group.end(); j++ {
-		if v := g.lin.Prior.Mean[j]; v != 0 {
-			return fmt.Errorf("pgsvi: GLMOptions.Prior has the mean %v in column %d of group %s; use "+
-				"mean 0 and offsets of the rows: %w", v, j, group.Name, ErrParam)
-		}
-	}
-	for c, name := range group.effectNames() {
-		if c > 0 && !group.Fixed && m.Intercept && m.Rows > 0 && !m.Varies[c] {
-			return group.constantEffect(name, float64(m.Levels) == m.Rows)
-		}
-	}
-	sizes := make([]float64, q)
-	for c := range sizes {
-		sizes[c] = m.Square[c*q+c]
-	}
-	rootMeans(sizes, m.Rows)
 	unit := groupUnit(g.lin.Terms)
-	b, rule := group.prior(unit, groupPriorSD, sizes)
-	g.lin.Prior = g.lin.Prior.WithBlocks()
-	g.lin.Prior.SetBlock(b)
-	g.lin.Factors = []site.Factor{rule}
-	moment := slices.Clone(m.Square)
-	for i := range moment {
-		moment[i] /= float64(r.Items)
+	g.lin.Prior, g.lin.Factors, g.groups = g.lin.Prior.WithBlocks(), nil, nil
+	for i := range g.opt.Groups {
+		group := &g.opt.Groups[i]
+		own := m.From(group.First)
+		if err := r.checkGroup(group, own); err != nil {
+			return err
+		}
+		q := group.effects()
+		sizes, moment := make([]float64, q), slices.Clone(own.Square)
+		for c := range sizes {
+			sizes[c] = own.Square[c*q+c]
+		}
+		rootMeans(sizes, own.Rows)
+		b, rule := group.prior(unit, groupPriorSD, sizes)
+		g.lin.Prior.SetBlock(b)
+		g.lin.Factors = append(g.lin.Factors, rule)
+		for i := range moment {
+			moment[i] /= float64(r.Items)
+		}
+		g.groups = append(g.groups, groupInfo{Group: *group, moment: moment})
 	}
-	g.groups = []groupInfo{{Group: *group, moment: moment}}
-	r.first = f.State()
+	if r.first = f.State(); r.first != nil {
+		if a, b, ok := r.group.Same(&r.first.Sums); ok {
+			return errSameGroups(a, b)
+		}
+	}
 	if near := nearResponse(r.lik, unit); near != nil && r.first != nil {
 		if s := factsOf(r.lik).Support; s == RealLine { // the sites have the precision of unit 1
 			r.first = r.first.Scaled(1 / (unit * unit))
@@ -821,10 +969,27 @@ func (r *glmRounds) beginGroup(f *rounds.GroupFirst, m *rounds.GroupMoments) err
 	return nil
 }
 
+// checkGroup returns an error if the prior or the rows do not fit the group.
+func (r *glmRounds) checkGroup(group *Group, m *rounds.FactorMoments) error {
+	g := r.g
+	for j := group.First; j < group.end(); j++ {
+		if v := g.lin.Prior.Mean[j]; v != 0 {
+			return fmt.Errorf("pgsvi: GLMOptions.Prior has the mean %v in column %d of group %s; use "+
+				"mean 0 and offsets of the rows: %w", v, j, group.Name, ErrParam)
+		}
+	}
+	for c, name := range group.effectNames() {
+		if c > 0 && !group.Fixed && m.Intercept && m.Rows > 0 && !m.Varies[c] {
+			return group.constantEffect(name, float64(m.Levels) == m.Rows)
+		}
+	}
+	return nil
+}
+
 // newArrow returns the driver of a model with a group, before its start.
 func (r *glmRounds) newArrow() *rounds.ArrowClimb {
 	lin := &r.g.lin
-	return &rounds.ArrowClimb{Of: r.group, Prior: &lin.Prior, Rule: lin.Factors[0],
+	return &rounds.ArrowClimb{Of: r.group, Prior: &lin.Prior, Rules: lin.Factors,
 		Concave: factsOf(r.lik).LogConcave, Near: nearResponse(r.lik, 1) != nil}
 }
 
@@ -835,24 +1000,33 @@ func (r *glmRounds) groupPosterior() (*GLMPosterior, error) {
 	}
 	g, q := r.g, r.arrow.At
 	mean := make([]float64, g.dim())
-	for k := range q.Mean.W {
-		mean[r.group.Column(k)] = q.Mean.W[k]
+	for k, j := range r.group.Columns() {
+		mean[j] = q.Mean.W[k]
 	}
 	copy(mean[r.group.First:], q.Mean.U)
-	p := g.posterior(mean, q.By, r.Items)
-	if group := &g.opt.Groups[0]; !group.Fixed {
-		spread, err := r.arrow.Spread()
-		if err != nil {
-			return nil, err
+	by := q.By
+	if len(r.group.Others) > 0 {
+		var ok bool
+		if by, ok = by.Compact(r.arrow.Halt); !ok {
+			return nil, cmp.Or(r.arrow.Halt.Err(), error(ErrNotPosDef))
 		}
-		p.groups = slices.Clone(p.groups)
-		p.groups[0].spread = &spread
+	}
+	p := g.posterior(mean, by, r.Items)
+	spread, err := r.arrow.Spread()
+	if err != nil {
+		return nil, err
+	}
+	p.groups = slices.Clone(p.groups)
+	for i := range p.groups {
+		if !p.groups[i].Fixed {
+			p.groups[i].spread = &spread[i]
+		}
 	}
 	r.arrow.Release()
 	return p, nil
 }
 
-// savedRowGroup is the JSON form of the group of a glmRounds.
+// savedRowGroup is the JSON form of a group of a glmRounds.
 type savedRowGroup struct {
 	Name        string             `json:"name"`
 	First       int                `json:"first"`
@@ -868,13 +1042,18 @@ type savedRowGroup struct {
 	Moment save.List[float64] `json:"moment,omitempty"`
 }
 
-// saveGroup returns the saved form of the group, or nil.
-func (r *glmRounds) saveGroup() *savedRowGroup {
-	if r.group == nil {
-		return nil
+// saveGroups returns the saved form of the groups.
+func (r *glmRounds) saveGroups() (all []savedRowGroup) {
+	for i := range r.g.opt.Groups {
+		all = append(all, r.saveGroup(i))
 	}
-	g := &r.g.opt.Groups[0]
-	s := &savedRowGroup{Name: g.Name, First: g.First, Levels: g.Levels, Effects: g.effectNames(),
+	return all
+}
+
+// saveGroup returns the saved form of group i.
+func (r *glmRounds) saveGroup(i int) savedRowGroup {
+	g := &r.g.opt.Groups[i]
+	s := savedRowGroup{Name: g.Name, First: g.First, Levels: g.Levels, Effects: g.effectNames(),
 		SD: g.SD, Fixed: g.Fixed, NoPrior: g.NoPrior, Independent: g.Independent}
 	if g.Corr != nil {
 		q := g.effects()
@@ -883,7 +1062,7 @@ func (r *glmRounds) saveGroup() *savedRowGroup {
 		}
 	}
 	if len(r.g.groups) > 0 {
-		s.Scale, s.Moment = r.g.lin.Factors[0].Scale, r.g.groups[0].moment
+		s.Scale, s.Moment = r.g.lin.Factors[i].Scale, r.g.groups[i].moment
 	}
 	return s
 }
@@ -903,13 +1082,13 @@ func (s *savedRowGroup) group() (Group, error) {
 	return g, nil
 }
 
-// load sets the rule and the moments of the group of r, whose prior must be loaded.
-func (s *savedRowGroup) load(r *glmRounds) error {
-	group := &r.g.opt.Groups[0]
+// load sets the rule and the moments of group i of r, whose prior must be loaded.
+func (s *savedRowGroup) load(r *glmRounds, i int) error {
+	group := &r.g.opt.Groups[i]
 	q := group.effects()
 	blocks := r.g.lin.Prior.Blocks()
-	if len(s.Moment) != q*q || len(blocks) != 1 || blocks[0].First != group.First ||
-		blocks[0].Levels != group.Levels || blocks[0].Q != q ||
+	if len(s.Moment) != q*q || len(blocks) != len(r.g.opt.Groups) || blocks[i].First != group.First ||
+		blocks[i].Levels != group.Levels || blocks[i].Q != q ||
 		len(s.Scale) != q*(1-design.B2i(group.NoPrior)) {
 		return fmt.Errorf("the group has %d moments and %d scales of %d effects: %w", len(s.Moment),
 			len(s.Scale), q, ErrShape)
@@ -919,9 +1098,8 @@ func (s *savedRowGroup) load(r *glmRounds) error {
 			return fmt.Errorf("the scale of an effect is %v: %w", x, ErrParam)
 		}
 	}
-	r.g.lin.Factors = []site.Factor{{Learn: !group.Fixed, Independent: group.Independent,
-		Scale: s.Scale}}
-	r.g.groups = []groupInfo{{Group: *group, moment: s.Moment}}
-	r.arrow = r.newArrow()
+	r.g.lin.Factors = append(r.g.lin.Factors, site.Factor{Learn: !group.Fixed,
+		Independent: group.Independent, Scale: s.Scale})
+	r.g.groups = append(r.g.groups, groupInfo{Group: *group, moment: s.Moment})
 	return nil
 }

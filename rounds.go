@@ -330,7 +330,7 @@ func (r *linearRounds) digest(d *save.Digest) {
 		r.z.digest(d)
 	}
 	if r.group != nil {
-		d.Int(r.group.First, r.group.Levels, r.group.Q)
+		r.group.Digest(d)
 	}
 	if r.scaled {
 		return
@@ -338,8 +338,8 @@ func (r *linearRounds) digest(d *save.Digest) {
 	p := &r.lin.Prior
 	d.Floats(p.Mean)
 	if r.group != nil { // the prior of the effects is not known before the first round
-		for k := range r.group.Common {
-			d.Float(p.Prec[r.group.Column(k)])
+		for _, j := range r.group.Columns()[:r.group.Common] {
+			d.Float(p.Prec[j])
 		}
 		return
 	}
@@ -366,7 +366,7 @@ func (r *linearRounds) part() *rounds.Part {
 	if r.Round == 0 {
 		p.Size = r.width()
 		if r.group != nil {
-			p.Size, d = r.group.Common, r.group.Common
+			p.Size, d = r.group.Border(), r.group.Border()
 		}
 		p.First = rounds.NewFirst(p.Size, sampleSize(max(p.Size, d)))
 		if r.group != nil {
@@ -640,7 +640,7 @@ type rowAdder struct {
 	lik       Likelihood
 	form      term.Form
 	z         rowFeatures      // nil if the features are the values of the row
-	group     *rounds.Grouping // nil unless the model has a grouping factor
+	group     *rounds.Grouping // nil unless the model has grouping factors
 }
 
 func (a *rowAdder) model() string {
@@ -804,7 +804,7 @@ func (a *rowAdder) spec(c *save.Coder) {
 // with d values per row.
 func (a *rowAdder) groupState(c *save.Coder, p *rounds.Part, d int) {
 	g := a.group
-	c.Check(d == g.Common+g.Levels*g.Q && (p.Size == d || p.First != nil), "%d columns with %d common "+
+	c.Check(d == g.Weights() && (p.Size == d || p.First != nil), "%d columns with %d common "+
 		"ones", d, g.Common)
 	for _, l := range p.Arrows {
 		if c.Err() == nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// TestGLMGroups compares a mixed model, whose sums of levels are added up by shards, with the model in
-// memory. It has the same bits in this process and on Prism.
+// TestGLMGroups compares a mixed model of two factors, whose sums are added up by shards, with the
+// model in memory. It has the same bits in this process and on Prism.
 func TestGLMGroups(t *testing.T) {
-	const n, levels, cols = 3000, 120, 1 + 2*120
+	const n, levels, days, cols = 3000, 120, 7, 1 + 2*120 + 7
 	rng := rand.New(rand.NewPCG(5, 6))
 	x, y := pgsvi.NewSparse(cols), make([]float64, n)
 	effects := make([]float64, 2*levels)
@@ -24,12 +24,14 @@ func TestGLMGroups(t *testing.T) {
 	}
 	for i := range y {
 		v, g := rng.NormFloat64(), rng.IntN(levels-1) // the last level is new
-		x.Append([]int{0, 1 + 2*g, 2 + 2*g}, []float64{v, 1, v})
-		eta := 0.5*v + effects[2*g] + effects[2*g+1]*v
+		day := rng.IntN(days)
+		x.Append([]int{0, 1 + 2*g, 2 + 2*g, 1 + 2*levels + day}, []float64{v, 1, v, 1})
+		eta := 0.5*v + 0.3*float64(day-3) + effects[2*g] + effects[2*g+1]*v
 		y[i] = math.Copysign(1, 1/(1+math.Exp(-eta))-rng.Float64())
 	}
 	opt := &pgsvi.GLMOptions{Intercept: true, Groups: []pgsvi.Group{{Name: "shop", First: 1,
-		Levels: levels, Effects: []string{"(Intercept)", "x"}}}}
+		Levels: levels, Effects: []string{"(Intercept)", "x"}},
+		{Name: "day", First: 1 + 2*levels, Levels: days, NoPrior: true}}}
 	g, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -58,9 +60,11 @@ func TestGLMGroups(t *testing.T) {
 		if d := math.Abs(res.ELBO - in.ELBO); !(d <= 1e-8*math.Abs(in.ELBO)) {
 			t.Errorf("ELBO %.10f, in memory %.10f", res.ELBO, in.ELBO)
 		}
-		for i, e := range want.Groups()[0].Effects {
-			if own := p.Groups()[0].Effects[i]; !(math.Abs(own.SD-e.SD) <= 1e-5) {
-				t.Errorf("%v, in memory %v", own, e)
+		for k, group := range want.Groups() {
+			for i, e := range group.Effects {
+				if own := p.Groups()[k].Effects[i]; !(math.Abs(own.SD-e.SD) <= 1e-5) {
+					t.Errorf("%v, in memory %v", own, e)
+				}
 			}
 		}
 	}

@@ -72,6 +72,8 @@ type ArrowShape struct {
 	// Pat lists the columns of the border that level g meets besides the common ones, increasing.
 	Pat [][]int32
 	Ptr []int // B_g is B[Ptr[g]:Ptr[g+1]], Q rows of Common + len(Pat[g]) columns
+	// Full reports that each level meets all columns of the border; see SetFull.
+	Full bool
 }
 
 // NewArrowShape returns the shape of a model with the given prior, without Pat and Ptr. The factor
@@ -101,6 +103,17 @@ func (s *ArrowShape) SetPtr() {
 	for g := range f.Levels {
 		s.Ptr[g+1] = s.Ptr[g] + f.Q*s.Width(g)
 	}
+}
+
+// SetFull sets Pat and Ptr so that each B_g has all columns of the border, for sums over rows that
+// are not kept. Products of all levels then are products of large matrices.
+func (s *ArrowShape) SetFull() {
+	all := make([]int32, len(s.Border)-s.Common)
+	for i := range all {
+		all[i] = int32(s.Common + i)
+	}
+	s.Full, s.Pat = true, slices.Repeat([][]int32{all}, s.Blocks[0].Levels)
+	s.SetPtr()
 }
 
 // Width returns the number of columns of B_g.
@@ -267,10 +280,10 @@ func eliminateMany(k, r, d, l []float64, q int) (det float64) {
 // complement subtracts Σ B_gᵀE_g from Chol.
 func (c *Arrow) complement(h *parallel.Halt) {
 	f, m, d := &c.Blocks[0], len(c.Border), c.Common
-	if !c.Crossed() {
-		if rows := f.Levels * f.Q; d > 0 && rows > 0 {
-			fma.Gemm(fma.Run{Halt: h}, -1, fma.Of(c.Sums.B, rows, d, d).T(),
-				fma.Of(c.E, rows, d, d), fma.Of(c.Chol, d, d, d))
+	if c.Full || !c.Crossed() {
+		if rows := f.Levels * f.Q; m > 0 && rows > 0 {
+			fma.Gemm(fma.Run{Halt: h}, -1, fma.Of(c.Sums.B, rows, m, m).T(),
+				fma.Of(c.E, rows, m, m), fma.Of(c.Chol, m, m, m))
 		}
 		return
 	}
@@ -410,11 +423,11 @@ func (c *Arrow) Residual(w, r []float64) { c.times(blas.NoTrans, c.Sums.B, w, r)
 // times subtracts from y the product of the blocks a, laid out like B, with x, or the product of
 // their transposes.
 func (c *Arrow) times(t blas.Transpose, a, x, y []float64) {
-	f, d := &c.Blocks[0], c.Common
+	f, d, m := &c.Blocks[0], c.Common, len(c.Border)
 	rows := f.Levels * f.Q
-	if !c.Crossed() {
-		if d > 0 && rows > 0 {
-			dense.Gemv(t, -1, dense.General(a, rows, d), dense.Vector(x), 1, dense.Vector(y))
+	if c.Full || !c.Crossed() {
+		if m > 0 && rows > 0 {
+			dense.Gemv(t, -1, dense.General(a, rows, m), dense.Vector(x), 1, dense.Vector(y))
 		}
 		return
 	}

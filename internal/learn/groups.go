@@ -196,10 +196,17 @@ func (l *Groups) slopes(x *search.Point, s *site.ArrowAlgebra, lin *site.LinearM
 	if err != nil {
 		return err
 	}
-	d, nf := len(mean), len(theta)
-	variance := make([]float64, d)
+	variance := make([]float64, len(mean))
 	cov.(*gauss.Arrow).BorderDiag(variance)
 	r, own, least := l.prior.slopes(x, lin, &s.Batch.Cur.Marginals, mean, variance, l.workers, theta)
+	informationBy(x, r, own, least, cov)
+	return l.workers.Halt.Err()
+}
+
+// informationBy stores ½(D − rᵀVr), at least of least, in x, for the covariance V.
+func informationBy(x *search.Point, r []float64, own *mat.SymDense, least []float64, cov gauss.Cov) {
+	nf := len(x.Grad)
+	d := len(r) / max(1, nf)
 	col, vr := make([]float64, d), make([]float64, d)
 	for i := range nf {
 		for j := range col {
@@ -214,5 +221,4 @@ func (l *Groups) slopes(x *search.Point, s *site.ArrowAlgebra, lin *site.LinearM
 		}
 		x.Info.SetSym(i, i, max(x.Info.At(i, i), least[i], 0))
 	}
-	return l.workers.Halt.Err()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -520,10 +521,25 @@ func (p *BlockPrior) slopes(x *search.Point, lin *site.LinearModel, q *term.Marg
 // Weights.slopes.
 func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []float64,
 	lik []rounds.Tilted) {
-	r, own := p.scaleSlopes(x, prec, mean, variance)
+	r, own, least := p.gradient(x, prec, mean, variance, lik)
+	information(x, r, own, least, variance, factor)
+}
+
+// GradientBy is Gradient for the covariance cov of the weights.
+func (p *BlockPrior) GradientBy(x *search.Point, prec, mean, variance []float64, cov gauss.Cov,
+	lik []rounds.Tilted) {
+	r, own, least := p.gradient(x, prec, mean, variance, lik)
+	informationBy(x, r, own, least, cov)
+}
+
+// gradient stores the gradient in x. It returns r, D and the least information.
+func (p *BlockPrior) gradient(x *search.Point, prec, mean, variance []float64, lik []rounds.Tilted) (
+	r []float64, own *mat.SymDense, least []float64) {
+	r, own = p.scaleSlopes(x, prec, mean, variance)
 	nf := len(x.Grad)
 	of := p.space.likelihoods()
-	least, shrink := make([]float64, nf), make([]float64, len(lik))
+	least = make([]float64, nf)
+	shrink := make([]float64, len(lik))
 	for k, at := range of {
 		x.Grad[at] = -lik[k].Slope
 		if shrink[k] = 1; !p.space.Gaussian {
@@ -537,7 +553,7 @@ func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []fl
 			own.SetSym(at, to, shrink[k]*shrink[i]*lik[k].Shared[i])
 		}
 	}
-	information(x, r, own, least, variance, factor)
+	return r, own, least
 }
 
 // likelihoods returns the coordinates that are parameters of the likelihood.

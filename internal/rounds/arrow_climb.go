@@ -43,7 +43,7 @@ type Ascent interface {
 
 var _, _ Ascent = (*Climb)(nil), (*ArrowClimb)(nil)
 
-// ArrowClimb finds the best q of a mixed model with one grouping factor, by looks at all rows. A step
+// ArrowClimb finds the best q of a mixed model by looks at all rows. A step
 // from q has two parts. The looks give the sites at q, γ = −∂₂ and b = ∂₁ + γη, as sums XᵀΓX and h =
 // Xᵀb. At these sums, L moves to the maximum of log Z + log p(L) (site.ArrowSums), without another
 // pass. The next q is the prior at the new L times the sites, which is the end of the natural step of
@@ -51,12 +51,15 @@ var _, _ Ascent = (*Climb)(nil), (*ArrowClimb)(nil)
 // up to three shorter steps at once.
 type ArrowClimb struct {
 	Of      *Grouping
-	Prior   *gauss.Prior // its block has the L at which learning starts
-	Rule    site.Factor  // how L is learned
-	Concave bool         // all log-likelihoods are concave
-	Near    bool         // the first sites come from the responses
+	Prior   *gauss.Prior  // its blocks have the L at which learning starts
+	Rules   []site.Factor // how the L of each block is learned
+	Concave bool          // all log-likelihoods are concave
+	Near    bool          // the first sites come from the responses
 	Halt    *parallel.Halt
 	Workers int
+
+	// Tilts lists the parameters of the likelihood whose derivatives Tilted returns.
+	Tilts []Tilt
 
 	At    *ArrowState // the best state so far; nil before the first look
 	Found *ArrowFound // the result of the look at At
@@ -64,10 +67,13 @@ type ArrowClimb struct {
 
 	model        *arrowModel
 	sums         *site.ArrowSums
-	lastL, moved []float64 // the last accepted L, and how far its profile would have moved it
+	lastL, moved [][]float64 // the last accepted L, and how far its profile would have moved it
 	length       float64
 	halves       int
 	fell, bare   bool
+	tilts        *tilted // sums of the look at At
+	probing      bool    // the last state of Try is a probe of the first
+	probed       float64 // the gap when the last probe was made, or +Inf
 }
 
 // ArrowFound is the result of a look at a state.
@@ -77,13 +83,14 @@ type ArrowFound struct {
 	Next      *ArrowState // the end of the step
 	Promise   float64     // predicted gain of q at the present L
 	Gain      float64     // predicted gain of L, with what the sites add as they follow L
-	Rate      float64     // the estimate of 1 − ρ; see site.ArrowSums.Rate
+	Rate      float64     // the estimate of 1 − ρ, by a probe or by site.ArrowSums.Rate
+	Probed    bool        // Rate comes from a probe
 }
 
 // profile returns the ArrowSums of the model.
 func (c *ArrowClimb) profile() *site.ArrowSums {
 	if c.sums == nil {
-		c.sums = site.NewArrowSums(c.Prior, c.Rule)
+		c.sums = site.NewArrowSums(c.Prior, c.Rules)
 	}
 	c.sums.Use(term.Crew{Workers: max(1, c.Workers), Halt: c.Halt})
 	return c.sums
@@ -93,7 +100,7 @@ func (c *ArrowClimb) profile() *site.ArrowSums {
 // the noise is given.
 func (c *ArrowClimb) Evidence(first *ArrowState, noise float64, m *GroupMoments) *site.Evidence {
 	s := first.Scaled(noise)
-	return site.NewArrowSums(c.Prior, c.Rule).Evidence(&s.Sums, s.HB, s.HG, m.Response, m.Weight)
+	return site.NewArrowSums(c.Prior, c.Rules).Evidence(&s.Sums, s.HB, s.HG, m.Response, m.Weight)
 }
 
 // shared returns the part of the model that all states share.
@@ -112,6 +119,7 @@ func (c *ArrowClimb) Release() { c.sums = nil }
 func (c *ArrowClimb) Start(first *ArrowState) error {
 	c.At, c.Found, c.lastL, c.moved = nil, nil, nil, nil
 	c.length, c.halves, c.fell, c.bare = 1, 0, false, false
+	c.probing, c.probed = false, math.Inf(1)
 	s := c.blank()
 	if first != nil {
 		s.Sums, s.HB, s.HG = first.Sums, slices.Clone(first.HB), slices.Clone(first.HG)
@@ -130,10 +138,56 @@ func (c *ArrowClimb) Start(first *ArrowState) error {
 	return c.startBare()
 }
 
+// StartAt begins at the sites and the L of the best state of o, which was fitted under another prior or
+// likelihood.
+func (c *ArrowClimb) StartAt(o *ArrowClimb) error {
+	c.lastL, c.moved, c.length, c.probed = nil, nil, 1, math.Inf(1)
+	n := o.Found.Next
+	s := &ArrowState{L: n.L, Sums: n.Sums, HB: n.HB, HG: n.HG}
+	if s.factor(c.Halt, c.shared()) {
+		c.Try = []*ArrowState{s}
+		return c.Halt.Err()
+	}
+	return c.startBare()
+}
+
+// Tilted returns the sums for all parameters of Tilts at the best state. It reports false if they are
+// not known.
+func (c *ArrowClimb) Tilted() ([]Tilted, bool) {
+	if c == nil {
+		return nil, false
+	}
+	d := c.Of.Weights()
+	all, ok := c.tilts.values(d)
+	for i := range all { // in the order of the model
+		pull := make([]float64, d)
+		m := c.Of.Border()
+		for k, j := range c.Of.Columns() {
+			pull[j] = all[i].Pull[k]
+		}
+		copy(pull[c.Of.First:], all[i].Pull[m:])
+		all[i].Pull = pull
+	}
+	return all, ok
+}
+
+// Moments returns the mean and the covariance of all weights at the best state, and their variances,
+// which are 0 for the levels of the eliminated factor.
+func (c *ArrowClimb) Moments() (mean, variance []float64, cov *gauss.Arrow) {
+	q, d := c.At, c.Of.Weights()
+	mean, variance = make([]float64, d), make([]float64, d)
+	for k, j := range c.Of.Columns() {
+		mean[j] = q.Mean.W[k]
+	}
+	copy(mean[c.Of.First:], q.Mean.U)
+	q.By.BorderDiag(variance)
+	return mean, variance, q.By
+}
+
 // startBare sets Try to the prior.
 func (c *ArrowClimb) startBare() error {
 	s := c.blank()
-	c.bare, c.Try = true, []*ArrowState{s}
+	c.bare, c.probing, c.Try = true, false, []*ArrowState{s}
 	if !s.factor(c.Halt, c.shared()) {
 		return fmt.Errorf("the precision of the prior: %w", sentinel.ErrNotPosDef)
 	}
@@ -142,17 +196,21 @@ func (c *ArrowClimb) startBare() error {
 
 // blank returns the state without sites, at the first L. It has no factors.
 func (c *ArrowClimb) blank() *ArrowState {
-	d, rows := c.Of.Common, c.Of.Levels*c.Of.Q
-	return &ArrowState{L: slices.Clone(c.Prior.Blocks()[0].L),
+	d, rows := c.Of.Border(), c.Of.Levels*c.Of.Q
+	var l [][]float64
+	for _, b := range c.shared().shape.Blocks {
+		l = append(l, slices.Clone(b.L))
+	}
+	return &ArrowState{L: l,
 		Sums: gauss.Sums{A: make([]float64, d*d), B: make([]float64, rows*d),
 			D: make([]float64, rows*c.Of.Q)}, HB: make([]float64, d), HG: make([]float64, rows)}
 }
 
 // shift makes h, which is about 0, the coefficients about the prior mean.
 func (q *ArrowState) shift(prior *gauss.Prior, g *Grouping) {
-	mean, zero := make([]float64, g.Common), true
-	for k := range mean {
-		mean[k] = -prior.Mean[g.Column(k)]
+	mean, zero := make([]float64, g.Border()), true
+	for k, j := range g.Columns() {
+		mean[k] = -prior.Mean[j]
 		zero = zero && mean[k] == 0
 	}
 	if !zero {
@@ -167,7 +225,9 @@ func (c *ArrowClimb) Tries() int { return len(c.Try) }
 func (c *ArrowClimb) Open(p *Part) {
 	p.Groups = c.Of
 	for _, q := range c.Try {
-		p.Arrows = append(p.Arrows, NewArrowLook(q, c.Of))
+		l := NewArrowLook(q, c.Of)
+		l.tilt(c.Tilts)
+		p.Arrows = append(p.Arrows, l)
 	}
 }
 
@@ -212,7 +272,13 @@ func (c *ArrowClimb) Read(p *Part) error {
 	}
 	var best *ArrowFound
 	at, lost := -1, ""
-	for i, l := range p.Arrows {
+	var probe *ArrowLook
+	var probeAt *ArrowState
+	looks := p.Arrows
+	if n := len(looks) - 1; c.probing {
+		looks, probe, probeAt = looks[:n], looks[n], c.Try[n]
+	}
+	for i, l := range looks {
 		if l.lost != "" {
 			if lost == "" {
 				lost = l.lost
@@ -235,7 +301,9 @@ func (c *ArrowClimb) Read(p *Part) error {
 	var q *ArrowState
 	if best != nil {
 		q = c.Try[at]
-		err = c.read(q, p.Arrows[at], best)
+		if err = c.read(q, looks[at], best); err == nil && at == 0 && probe != nil {
+			c.rate(q, best, probeAt, probe)
+		}
 	}
 	if halted := c.Halt.Err(); halted != nil {
 		return halted
@@ -250,15 +318,66 @@ func (c *ArrowClimb) Read(p *Part) error {
 		return c.startBare()
 	}
 	fell, before := c.fell, c.Found
+	c.tilts = looks[at].tilts
 	c.lastL, c.moved = q.L, best.moved(q)
 	c.At, c.Found, c.length, c.halves, c.fell = q, best, 1, 0, false
 	c.Try = []*ArrowState{best.Next}
+	c.probing = false
 	if fell {
 		c.add(c.between(1, 1), c.between(0.5, 0.5))
 	} else if before != nil {
 		c.add(c.damped(before), c.farther())
 	}
+	if s := c.probe(); s != nil {
+		c.add(s)
+		c.probing, c.probed = true, c.Gap()
+	}
 	return c.Halt.Err()
+}
+
+// A look at a probe costs about as much as a look at another state. It comes in the rounds before the
+// end, when the predicted gain is at most probeNats, and again when the gain has fallen by probeAgain.
+const (
+	probeNats  = 10
+	probeAgain = 0.01
+	probeLeast = 1e-6 // gain below which a probe would measure rounding errors
+)
+
+// probe returns a state with the sites of the next state and a larger L, or nil. Its look shows how the
+// sites follow L, which the intervals of L and the gap depend on. The moves of L from step to step show
+// this less well, because the sites of a step also follow the sites before.
+func (c *ArrowClimb) probe() *ArrowState {
+	gap, next := c.Gap(), c.Found.Next
+	if len(c.Try) >= mostLooks || !c.profile().Learns() || gap > probeNats || gap < probeLeast ||
+		gap > probeAgain*c.probed {
+		return nil
+	}
+	s := &ArrowState{L: mixedLists(next.L, next.L, 0), Sums: next.Sums, HB: next.HB, HG: next.HG}
+	for _, l := range s.L {
+		floats.Scale(1+site.RayStep, l)
+	}
+	if !s.factor(c.Halt, c.shared()) {
+		return nil
+	}
+	return s
+}
+
+// rate sets the rate of f, the result of a look at q, by a look at its probe.
+func (c *ArrowClimb) rate(q *ArrowState, f *ArrowFound, probe *ArrowState, l *ArrowLook) {
+	if l.lost != "" {
+		return
+	}
+	at, _, err := c.sites(probe, l)
+	if err != nil {
+		return
+	}
+	n, old := f.Next, f.Rate
+	rate, ok := c.profile().ProbeRate(q.L, &n.Sums, &at.Sums, n.HB, n.HG, at.HB, at.HG)
+	if !ok {
+		return
+	}
+	f.Gain *= old / rate
+	f.Rate, f.Probed = rate, true
 }
 
 // add appends the states that are not nil to Try.
@@ -295,10 +414,12 @@ func (c *ArrowClimb) farther() *ArrowState {
 		return nil
 	}
 	a, b := c.At, f.Next
-	s := &ArrowState{L: mixed(a.L, b.L, 1/f.Rate), Sums: b.Sums, HB: b.HB, HG: b.HG}
-	for i := range c.Of.Q { // 0 is a saddle
-		d := i * (c.Of.Q + 1)
-		s.L[d] = max(s.L[d], leastL*b.L[d])
+	s := &ArrowState{L: mixedLists(a.L, b.L, 1/f.Rate), Sums: b.Sums, HB: b.HB, HG: b.HG}
+	for k, x := range c.Of.factors() {
+		for i := range x.Q { // 0 is a saddle
+			d := i * (x.Q + 1)
+			s.L[k][d] = max(s.L[k][d], leastL*b.L[k][d])
+		}
 	}
 	if !s.factor(c.Halt, c.shared()) {
 		return nil
@@ -310,9 +431,11 @@ func (c *ArrowClimb) farther() *ArrowState {
 const leastL = 0.25
 
 // moved returns the change of L in the step from q.
-func (f *ArrowFound) moved(q *ArrowState) []float64 {
-	move := slices.Clone(f.Next.L)
-	floats.Sub(move, q.L)
+func (f *ArrowFound) moved(q *ArrowState) [][]float64 {
+	move := gauss.CloneLists(f.Next.L)
+	for k, l := range q.L {
+		floats.Sub(move[k], l)
+	}
 	return move
 }
 
@@ -331,7 +454,7 @@ func (c *ArrowClimb) shorter(k int) (t, of float64) {
 
 // shorten sets Try to shorter steps than the last ones.
 func (c *ArrowClimb) shorten() error {
-	c.Try, c.fell = nil, true
+	c.Try, c.fell, c.probing = nil, true, false
 	for len(c.Try) < mostLooks && c.halves < mostHalves {
 		t, of := c.shorter(c.halves)
 		c.halves++
@@ -356,7 +479,7 @@ func (c *ArrowClimb) shorten() error {
 func (c *ArrowClimb) between(t, of float64) *ArrowState {
 	a, b := c.At, c.Found.Next
 	of /= max(1, c.profile().Length(a.L, c.moved))
-	s := &ArrowState{L: mixed(a.L, b.L, of), Sums: a.Sums.Clone(), HB: mixed(a.HB, b.HB, t),
+	s := &ArrowState{L: mixedLists(a.L, b.L, of), Sums: a.Sums.Clone(), HB: mixed(a.HB, b.HB, t),
 		HG: mixed(a.HG, b.HG, t)}
 	s.Sums.Scale(1 - t)
 	s.Sums.AddScaled(t, &b.Sums)
@@ -374,6 +497,15 @@ func mixed(x, y []float64, t float64) []float64 {
 	return z
 }
 
+// mixedLists returns (1 − t)x + ty.
+func mixedLists(x, y [][]float64, t float64) [][]float64 {
+	z := make([][]float64, len(x))
+	for k := range x {
+		z[k] = mixed(x[k], y[k], t)
+	}
+	return z
+}
+
 // evaluate returns the ELBO of q.
 func (c *ArrowClimb) evaluate(q *ArrowState, l *ArrowLook) *ArrowFound {
 	head := make([]float64, 2)
@@ -383,12 +515,13 @@ func (c *ArrowClimb) evaluate(q *ArrowState, l *ArrowLook) *ArrowFound {
 		Err: head[1] + dense.Epsilon*float64(len(q.HB))*size + dense.Epsilon*size}
 }
 
-// read completes f, the result of a look at q, by the next state.
-func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
-	next := &ArrowState{L: q.L}
+// sites returns a state with the sites that a look at q gives and the L of q, without factors, and
+// log Z + log p(L).
+func (c *ArrowClimb) sites(q *ArrowState, l *ArrowLook) (next *ArrowState, from float64, err error) {
+	next = &ArrowState{L: q.L}
 	next.HB, next.HG, _, _ = c.Of.blocks(l.sums, &next.Sums)
 	slopes := gauss.CloneLists([][]float64{next.HB, next.HG})
-	from := math.Inf(-1)
+	from = math.Inf(-1)
 	if l.clip != nil {
 		var clip gauss.Sums
 		c.Of.blocks(l.clip, &clip)
@@ -403,11 +536,20 @@ func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
 		from = c.gather(next, q)
 	}
 	if err := c.Halt.Err(); err != nil {
-		return err
+		return nil, 0, err
 	}
 	if math.IsInf(from, -1) {
-		return fmt.Errorf("the precision of the natural step; columns may be collinear or of very "+
+		return nil, 0, fmt.Errorf("the precision of the natural step; columns may be collinear or of very "+
 			"different units: %w", sentinel.ErrNotPosDef)
+	}
+	return next, from, nil
+}
+
+// read completes f, the result of a look at q, by the next state.
+func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
+	next, from, err := c.sites(q, l)
+	if err != nil {
+		return err
 	}
 	s := c.profile()
 	var to float64
@@ -418,7 +560,9 @@ func (c *ArrowClimb) read(q *ArrowState, l *ArrowLook, f *ArrowFound) error {
 	if c.Found != nil {
 		f.Rate = c.Found.Rate
 	}
-	f.Rate = s.Rate(q.L, f.moved(q), c.lastL, c.moved, f.Rate)
+	if f.Probed = c.Found != nil && c.Found.Probed; !f.Probed {
+		f.Rate = s.Rate(q.L, f.moved(q), c.lastL, c.moved, f.Rate)
+	}
 	f.Gain = max(0, to-from) / f.Rate
 	if !next.factor(c.Halt, c.shared()) {
 		return fmt.Errorf("a natural step: %w", sentinel.ErrNotFinite)
@@ -445,8 +589,9 @@ func (c *ArrowClimb) surrogate(q, next *ArrowState, f *ArrowFound) float64 {
 	return linear - 0.5*(square+q.By.Trace(&next.Sums)) - kl + f.LogPrior
 }
 
-// Spread returns the uncertainty of the covariance of the effects at the best state.
-func (c *ArrowClimb) Spread() (site.FactorSpread, error) {
+// Spread returns the uncertainty of the covariances of the effects at the best state, in the order of
+// the prior.
+func (c *ArrowClimb) Spread() ([]site.FactorSpread, error) {
 	n := c.Found.Next
 	return c.profile().Spread(c.At.L, &n.Sums, n.HB, n.HG, c.Found.Rate)
 }
@@ -455,10 +600,10 @@ func (c *ArrowClimb) Spread() (site.FactorSpread, error) {
 func (c *ArrowClimb) State(s *save.Coder, _ int) {
 	has, rated := c.At != nil, c.lastL != nil
 	n := len(c.Try)
-	s.Bool(&has, &rated, &c.bare, &c.fell)
-	s.Float(&c.length)
+	s.Bool(&has, &rated, &c.bare, &c.fell, &c.probing)
+	s.Float(&c.length, &c.probed)
 	s.Int(&c.halves, &n)
-	s.Check(n <= mostLooks && (has || n > 0), "%d states to try", n)
+	s.Check(n <= mostLooks && (has || n > 0) && (n > 1 || !c.probing), "%d states to try", n)
 	if s.Err() != nil {
 		return
 	}
@@ -472,14 +617,27 @@ func (c *ArrowClimb) State(s *save.Coder, _ int) {
 		}
 	}
 	if rated {
-		s.Floats(c.Of.Q*c.Of.Q, &c.lastL)
-		s.Floats(c.Of.Q*c.Of.Q, &c.moved)
+		factors := c.Of.factors()
+		if s.Reading() {
+			c.lastL, c.moved = make([][]float64, len(factors)), make([][]float64, len(factors))
+		}
+		for k, f := range factors {
+			s.Floats(f.Q*f.Q, &c.lastL[k], &c.moved[k])
+		}
 	}
 	if has {
 		f := c.Found
 		s.Float(&f.ELBO, &f.Err, &f.LogPrior, &f.Promise, &f.Gain, &f.Rate)
+		s.Bool(&f.Probed)
 		c.code(s, c.At)
 		c.code(s, f.Next)
+	}
+	tilted := c.tilts != nil
+	if s.Bool(&tilted); s.Reading() {
+		c.tilts = newTilted(c.Tilts, c.Of.Weights())
+	}
+	if s.Check(!tilted || c.tilts != nil, "unexpected derivatives"); tilted && s.Err() == nil {
+		c.tilts.state(s, c.Of.Weights())
 	}
 	for i, q := range c.Try {
 		if has && i == 0 && !c.fell {

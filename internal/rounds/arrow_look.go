@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -13,19 +15,20 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// ArrowState is a state q of a mixed model with one grouping factor: the Gaussian with the natural
-// parameters of the prior plus sites, whose sums XᵀΓX and h = Xᵀb it holds. The effects of a level
-// have the prior N(0, LLᵀ).
+// ArrowState is a state q of a mixed model: the Gaussian with the natural parameters of the prior
+// plus sites, whose sums XᵀΓX and h = Xᵀb it holds. The effects of a level have the prior N(0, LLᵀ),
+// with an L for each factor in the order of gauss.NewArrowShape.
 type ArrowState struct {
-	L      []float64
+	L      [][]float64
 	Sums   gauss.Sums
-	HB, HG []float64 // h of the common columns and of the levels, about the prior mean
+	HB, HG []float64 // h of the border and of the eliminated levels, about the prior mean
 
 	By   *gauss.Arrow
 	Mean gauss.ArrowMean // about the prior mean
-	at   []float64       // the mean of the common weights
+	at   []float64       // the mean of the weights of the border
 
-	model *arrowModel
+	model  *arrowModel
+	square float64 // the square of the mean in the prior precision
 }
 
 // arrowModel is the part of a model that its states share.
@@ -34,11 +37,10 @@ type arrowModel struct {
 	shape *gauss.ArrowShape
 }
 
-// newArrowModel returns the model with the given prior, which has one block.
+// newArrowModel returns the model with the given prior, which has blocks.
 func newArrowModel(prior *gauss.Prior) *arrowModel {
 	s := gauss.NewArrowShape(prior)
-	s.Pat = make([][]int32, s.Blocks[0].Levels)
-	s.SetPtr()
+	s.SetFull()
 	return &arrowModel{prior, s}
 }
 
@@ -46,11 +48,11 @@ func newArrowModel(prior *gauss.Prior) *arrowModel {
 // whether the precision is positive definite.
 func (q *ArrowState) factor(h *parallel.Halt, m *arrowModel) bool {
 	q.model = m
-	q.By = &gauss.Arrow{ArrowShape: m.shape, L: [][]float64{q.L}, Sums: q.Sums}
+	q.By = &gauss.Arrow{ArrowShape: m.shape, L: q.L, Sums: q.Sums}
 	if !q.By.Factor(h) {
 		return false
 	}
-	q.By.Solve(&q.Mean, q.HB, q.HG, make([]float64, len(q.HG)))
+	q.square = q.By.Solve(&q.Mean, q.HB, q.HG, make([]float64, len(q.HG)))
 	q.at = make([]float64, len(q.HB))
 	for k, j := range m.shape.Border {
 		q.at[k] = q.Mean.W[k] + m.prior.Mean[j]
@@ -60,28 +62,34 @@ func (q *ArrowState) factor(h *parallel.Halt, m *arrowModel) bool {
 
 // state writes or reads q, without its factors.
 func (q *ArrowState) state(c *save.Coder, g *Grouping) {
-	d, rows := g.Common, g.Levels*g.Q
+	d, rows, factors := g.Border(), g.Levels*g.Q, g.factors()
 	if c.Reading() {
-		*q = ArrowState{}
+		*q = ArrowState{L: make([][]float64, len(factors))}
 		if !c.Holds(rows, g.Q+d+1) || !c.Holds(d, 1) {
 			return
 		}
 		q.Sums.A = make([]float64, d*d)
 	}
-	c.Floats(g.Q*g.Q, &q.L)
+	for k, f := range factors {
+		c.Floats(f.Q*f.Q, &q.L[k])
+		c.Check(len(q.L[k]) == f.Q*f.Q, "a state lacks an L")
+	}
 	c.Floats(d, &q.HB)
 	c.Floats(rows, &q.HG)
 	c.Floats(rows*g.Q, &q.Sums.D)
 	c.Floats(rows*d, &q.Sums.B)
 	c.Lower(d, q.Sums.A)
-	c.Check(len(q.L) == g.Q*g.Q && len(q.HB) == d && len(q.HG) == rows &&
+	c.Check(len(q.HB) == d && len(q.HG) == rows &&
 		len(q.Sums.D) == rows*g.Q && len(q.Sums.B) == rows*d, "a state lacks sums")
 }
 
 // digest adds q to d.
 func (q *ArrowState) digest(d *save.Digest) {
 	n := len(q.HB)
-	for _, x := range [][]float64{q.L, q.HB, q.HG, q.Sums.D, q.Sums.B} {
+	for _, l := range q.L {
+		d.Floats(l)
+	}
+	for _, x := range [][]float64{q.HB, q.HG, q.Sums.D, q.Sums.B} {
 		d.Floats(x)
 	}
 	for i := range n {
@@ -91,16 +99,8 @@ func (q *ArrowState) digest(d *save.Digest) {
 
 // divergence returns KL(q‖prior) and the sizes of the numbers that it consists of.
 func (q *ArrowState) divergence() (kl, size float64) {
-	x := &q.Mean
-	square := 0.0
-	for i, p := range q.By.Prec {
-		square += p * x.W[i] * x.W[i]
-	}
-	for _, v := range x.V {
-		square += v * v
-	}
 	trace := q.By.Trace(&q.Sums)
-	return 0.5 * (square + q.By.LogDet - trace), math.Abs(square) + math.Abs(q.By.LogDet) +
+	return 0.5 * (q.square + q.By.LogDet - trace), q.square + math.Abs(q.By.LogDet) +
 		math.Abs(trace)
 }
 
@@ -111,6 +111,11 @@ type ArrowLook struct {
 
 	rowSums // E, its error, and the blocks of Xᵀ∂₁ and Xᵀdiag(max(0, −∂₂))X
 	of      *Grouping
+
+	tilts *tilted // nil if no derivatives in parameters are wanted
+
+	once   sync.Once
+	te, we []float64 // T_g = E_gP and R_g + T_gE_gᵀ of all levels, for crossed factors
 }
 
 // NewArrowLook returns a look at q before any row.
@@ -118,9 +123,69 @@ func NewArrowLook(q *ArrowState, g *Grouping) *ArrowLook {
 	return &ArrowLook{At: q, of: g, rowSums: rowSums{sums: NewSums(g.Sums())}}
 }
 
+// tilt makes l also add up the derivatives in the parameters of the likelihood. The weights of the
+// border come first, and then the effects of the eliminated levels.
+func (l *ArrowLook) tilt(of []Tilt) { l.tilts = newTilted(of, l.of.Weights()) }
+
+// prepare computes te and we, once.
+func (l *ArrowLook) prepare() {
+	l.once.Do(func() {
+		c, g := l.At.By, l.of
+		q, m, rows := g.Q, g.Border(), g.Levels*g.Q
+		p := c.Inverse()
+		l.te, l.we = make([]float64, rows*m), slices.Clone(c.R)
+		fma.Gemm(fma.Run{}, 1, fma.Of(c.E, rows, m, m), fma.Of(p, m, m, m), fma.Of(l.te, rows, m, m))
+		for i := range rows {
+			for k := range q {
+				j := i/q*q + k
+				l.we[i*q+k] += floats.Dot(l.te[i*m:(i+1)*m], c.E[j*m:(j+1)*m])
+			}
+		}
+	})
+}
+
+// crossed is marginals for crossed factors, whose columns are sparse. The variance of a row is
+// xᵀPx − 2zᵀT_gx + zᵀ(R_g + T_gE_gᵀ)z.
+func (l *ArrowLook) crossed(w *groupLane) {
+	l.prepare()
+	q, m := l.of.Q, l.of.Border()
+	s, p := &w.site, l.At.By.Inverse()
+	s.Resize(w.x.Rows)
+	w.x.Mul(s.M, l.At.at, nil)
+	for i := range s.V {
+		ind, val := w.x.Row(i)
+		s.V[i] = 0
+		for k, x := range val {
+			row := p[int(ind[k])*m:]
+			for j, y := range val[:k] {
+				s.V[i] += 2 * x * y * row[ind[j]]
+			}
+			s.V[i] += x * x * row[ind[k]]
+		}
+		g := int(w.level[i])
+		if g < 0 {
+			continue
+		}
+		z := w.z[i*q : (i+1)*q]
+		for j, zj := range z {
+			at := g*q + j
+			s.M[i] += zj * l.At.Mean.U[at]
+			s.V[i] += zj * floats.Dot(z, l.we[at*q:(at+1)*q])
+			t := l.te[at*m : (at+1)*m]
+			for k, x := range val {
+				s.V[i] -= 2 * zj * x * t[ind[k]]
+			}
+		}
+	}
+}
+
 // marginals stores the means and variances of the chunk in w at the state. With r the row minus what
 // its level explains, r = x − E_gᵀz, the variance is zᵀR_gz + rᵀS⁻¹r.
 func (l *ArrowLook) marginals(w *groupLane) {
+	if len(l.of.Others) > 0 {
+		l.crossed(w)
+		return
+	}
 	q, d, c := l.of.Q, l.of.Common, l.At.By
 	s := &w.site
 	s.Resize(w.x.Rows)
@@ -162,6 +227,14 @@ func (l *ArrowLook) add(w *groupLane, h *parallel.Halt, block uint64, t *term.Te
 	if err != nil {
 		l.lose(block, err.Error())
 		return nil
+	}
+	if l.tilts != nil {
+		sums := tilt(l.tilts.of, h, s, &w.tilted, l.of.Weights(), t, func(dst, u []float64) {
+			w.addMulT(l.of, dst, u)
+		})
+		l.mu.Lock()
+		l.tilts.add(sums)
+		l.mu.Unlock()
 	}
 	value, clipped := 0.0, false
 	for i, e := range s.E {
@@ -258,29 +331,34 @@ func (l *ArrowLook) StateAt(c *save.Coder) {
 	if c.Reading() {
 		l.At = &ArrowState{}
 	}
-	n := g.Common
+	n, cols := g.Common, g.Columns()
 	mean, prec := make([]float64, n), make([]float64, n)
 	if !c.Reading() {
 		p := l.At.model.prior
-		for k := range n {
-			mean[k], prec[k] = p.Mean[g.Column(k)], p.Prec[g.Column(k)]
+		for k, j := range cols[:n] {
+			mean[k], prec[k] = p.Mean[j], p.Prec[j]
 		}
 	}
 	c.Floats(n, &mean, &prec)
 	l.At.state(c, g)
-	c.Check(len(mean) == n && len(prec) == n && finite(mean) && finite(prec) && finite(l.At.L),
+	c.Check(len(mean) == n && len(prec) == n && finite(mean) && finite(prec),
 		"a state without a prior")
+	for _, x := range l.At.L {
+		c.Check(finite(x), "an L that is not finite")
+	}
 	for _, x := range prec {
 		c.Check(x > 0, "a prior precision of %v", x)
 	}
-	if !c.Reading() {
+	if !c.Reading() || c.Err() != nil {
 		return
 	}
-	p := gauss.UnitPrior(n + g.Levels*g.Q)
-	for k := range n {
-		p.Mean[g.Column(k)], p.Prec[g.Column(k)] = mean[k], prec[k]
+	p := gauss.UnitPrior(g.Weights())
+	for k, j := range cols[:n] {
+		p.Mean[j], p.Prec[j] = mean[k], prec[k]
 	}
-	p.SetBlock(gauss.Block{First: g.First, Levels: g.Levels, Q: g.Q, L: l.At.L})
+	for k, f := range g.factors() {
+		p.SetBlock(gauss.Block{First: f.First, Levels: f.Levels, Q: f.Q, L: l.At.L[k]})
+	}
 	c.Check(l.At.factor(nil, newArrowModel(&p)), "a state has no positive definite precision")
 }
 
@@ -307,7 +385,7 @@ func (q *ArrowState) Scaled(x float64) *ArrowState {
 
 // blocks stores the blocks of the given sums in s, hb and hg, and returns the first two numbers.
 func (g *Grouping) blocks(all *Sums, s *gauss.Sums) (hb, hg []float64, value, err float64) {
-	d, q := g.Common, g.Q
+	d, q := g.Border(), g.Q
 	rows := g.Levels * q
 	head := make([]float64, lookSums(d))
 	all.valueAt(0, head)

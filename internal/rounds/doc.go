@@ -35,6 +35,8 @@
 //	rows.go     reads rows into looks, in chunks, on several goroutines
 //	tilt.go     derivatives in the parameters of the likelihood
 //	climb.go    the driver of linear models
+//	groups.go   rows of mixed models, and the first round
+//	arrow_look.go, arrow_climb.go  the sums and the driver of mixed models
 //	sample.go   random samples of rows
 //	docs.go     random samples of documents
 package rounds

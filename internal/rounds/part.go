@@ -286,13 +286,13 @@ func (p *Part) Like(o *Part) error {
 type shape struct {
 	size, looks, rows, docs, words, arrows int
 	sums                                   bool
-	groups                                 Grouping
+	groups                                 string
 }
 
 func (p *Part) shape() shape {
 	s := shape{size: p.Size, looks: len(p.Looks), sums: p.Sums != nil, arrows: len(p.Arrows)}
 	if p.Groups != nil {
-		s.groups = *p.Groups
+		s.groups = fmt.Sprint(*p.Groups)
 	}
 	if p.First != nil {
 		s.rows = p.First.Sample.Most
@@ -401,7 +401,7 @@ func (p *Part) State(c *save.Coder) {
 			p.First = NewFirst(p.Size, most)
 		}
 		if first && grouped {
-			c.Check(p.Size == p.Groups.Common, "%d common columns of %d", p.Size, p.Groups.Common)
+			c.Check(p.Size == p.Groups.Border(), "%d columns of %d", p.Size, p.Groups.Border())
 			p.First.Group = emptyGroupFirst(p.Groups)
 		}
 		for range arrows {

@@ -30,23 +30,34 @@ type tilted struct {
 // tiltSums returns the number of sums for p parameters and d weights.
 func tiltSums(p, d int) int { return p*(2+d) + triangle(p) }
 
-// Tilt makes l also add up the derivatives in the parameters of the likelihood.
-func (l *Look) Tilt(of []Tilt) {
-	if len(of) > 0 {
-		l.tilts = &tilted{of: of, sums: NewSums(tiltSums(len(of), l.d))}
+// newTilted returns empty sums for d weights, or nil if there are no parameters.
+func newTilted(of []Tilt, d int) *tilted {
+	if len(of) == 0 {
+		return nil
 	}
+	return &tilted{of: of, sums: NewSums(tiltSums(len(of), d))}
 }
+
+// Tilt makes l also add up the derivatives in the parameters of the likelihood.
+func (l *Look) Tilt(of []Tilt) { l.tilts = newTilted(of, l.d) }
 
 // tilt returns the sums over the rows x with the terms t, at the marginals in lane.site. It returns
 // nil if one of them is not finite.
 func (lane *Lane) tilt(of []Tilt, h *parallel.Halt, x *design.Matrix, t *term.Terms) []float64 {
-	n, d, p := x.Rows, x.Cols, len(of)
-	s := &lane.site
+	return tilt(of, h, &lane.site, &lane.tilted, x.Cols, t,
+		func(dst, u []float64) { x.AddMulT(dst, u, nil) })
+}
+
+// tilt returns the sums over rows with the terms t and d weights, at the marginals s. The function add
+// adds Xᵀu to dst. The result is nil if one of the sums is not finite.
+func tilt(of []Tilt, h *parallel.Halt, s *term.Marginals, ends *[2]term.Marginals, d int,
+	t *term.Terms, add func(dst, u []float64)) []float64 {
+	n, p := len(s.M), len(of)
 	sums, change := make([]float64, tiltSums(p, d)), make([]float64, p*n)
 	shared := sums[p*(2+d):]
 	for i, tilt := range of {
 		for at, lik := range [2]term.Likelihood{tilt.Up, tilt.Down} {
-			q := &lane.tilted[at]
+			q := &ends[at]
 			q.Resize(n)
 			copy(q.M, s.M)
 			copy(q.V, s.V)
@@ -59,7 +70,7 @@ func (lane *Lane) tilt(of []Tilt, h *parallel.Halt, x *design.Matrix, t *term.Te
 				return nil
 			}
 		}
-		up, down := &lane.tilted[0], &lane.tilted[1]
+		up, down := &ends[0], &ends[1]
 		own, da := sums[i*(2+d):(i+1)*(2+d)], change[i*n:(i+1)*n]
 		for r, e := range s.E {
 			own[0] += (up.E[r] - down.E[r]) / (2 * tilt.Step)
@@ -68,7 +79,7 @@ func (lane *Lane) tilt(of []Tilt, h *parallel.Halt, x *design.Matrix, t *term.Te
 				da[r] = (up.D1[r] - down.D1[r]) / (2 * tilt.Step)
 			}
 		}
-		x.AddMulT(own[2:], da, nil)
+		add(own[2:], da)
 		for j := range i + 1 {
 			var sum float64
 			for r, y := range change[j*n : (j+1)*n] {
@@ -112,10 +123,17 @@ type Tilted struct {
 
 // Tilted returns the sums for all parameters of Tilts. It reports false if they are not known.
 func (c *Climb) Tilted() ([]Tilted, bool) {
-	if c.look == nil || c.look.tilts == nil || c.look.tilts.lost {
+	if c.look == nil {
 		return nil, false
 	}
-	l, d := c.look.tilts, c.look.d
+	return c.look.tilts.values(c.look.d)
+}
+
+// values returns the sums for all parameters and d weights. It reports false if they are not known.
+func (l *tilted) values(d int) ([]Tilted, bool) {
+	if l == nil || l.lost {
+		return nil, false
+	}
 	all := make([]float64, l.sums.Len())
 	l.sums.Value(all)
 	p := len(l.of)

@@ -108,7 +108,7 @@ func newArrow(l *LinearModel) (*arrow, error) {
 		}
 		a.fac = append(a.fac, f)
 	}
-	slices.SortStableFunc(a.fac, func(x, y arrowFactor) int { return y.Levels*y.Q - x.Levels*x.Q })
+	a.order()
 	if err := a.divide(); err != nil {
 		return nil, err
 	}
@@ -122,6 +122,11 @@ func newArrow(l *LinearModel) (*arrow, error) {
 	dense.ResizeAll(n, &a.in1, &a.in2, &a.out)
 	a.sigma.begin(a)
 	return a, nil
+}
+
+// order sorts the factors as gauss.NewArrowShape sorts their blocks.
+func (a *arrow) order() {
+	slices.SortStableFunc(a.fac, func(x, y arrowFactor) int { return y.Levels*y.Q - x.Levels*x.Q })
 }
 
 // again returns a base of l with the layout of a, for the same rows and groups.

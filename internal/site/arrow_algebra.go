@@ -245,7 +245,8 @@ func (f *FactorSpread) SetInterval(s *SigmaSpan) {
 }
 
 // Spread returns the uncertainty of the covariances, in the order of the blocks of the model. The
-// curvature is the curvature of log Z + log p(L) at the present sites times 1 − ρ; see gain. With
+// curvature is the curvature of log Z + log p(L) with sites that follow L (arrow_joint.go), or, for
+// several factors and many rows, the curvature at the present sites times 1 − ρ; see gain. With
 // several factors, it leaves out the correlations between their parameters.
 func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	a := s.mover
@@ -253,7 +254,11 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 		return a.noSpread(), nil
 	}
 	t := s.sums()
-	return a.uncertainty(t, func() float64 {
+	var j *joint
+	if !s.Batch.plain && !s.Cur.Wild && a.joinable() {
+		j = a.joins(&s.Cur)
+	}
+	return a.uncertainty(t, j, func() float64 {
 		if a.sigma.rate.x == nil {
 			return 1
 		}
@@ -273,8 +278,9 @@ func (a *arrow) noSpread() []FactorSpread {
 	return all
 }
 
-// uncertainty is Spread at the sums of t. The function rate returns 1 − ρ.
-func (a *arrow) uncertainty(t *arrowState, rate func() float64) ([]FactorSpread, error) {
+// uncertainty is Spread at the sums of t. The function rate returns 1 − ρ. If j is not nil and its
+// curvature is positive, it replaces the curvature at the present sites.
+func (a *arrow) uncertainty(t *arrowState, j *joint, rate func() float64) ([]FactorSpread, error) {
 	all := a.noSpread()
 	if !a.sigma.learns() {
 		return all, nil
@@ -296,7 +302,12 @@ func (a *arrow) uncertainty(t *arrowState, rate func() float64) ([]FactorSpread,
 		return all, err
 	}
 	slow := rate()
-	a.spreads(all, t.by.L, inverseOf(b, slow), ones)
+	inv := inverseOf(b, slow)
+	var root mat.Cholesky
+	if j != nil && root.Factorize(j.bend) {
+		inv, ones = inverseOf(j.bend, 1), j.unit
+	}
+	a.spreads(all, t.by.L, inv, ones)
 	for k, f := range a.fac {
 		for j, sd := range a.sds(k, t.by.L[k]) {
 			if sd == 0 && f.rule.Learn {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -174,7 +175,7 @@ func (a *arrow) logZ(t *arrowState, grad [][]float64) float64 {
 	return z
 }
 
-// projections computes K_gB_g of all levels.
+// projections computes K_gB_g of all levels, and K_gB_gP if the shape is full.
 func (a *arrow) projections(t *arrowState) {
 	s, q := &a.sigma, a.fac[0].Q
 	s.kb = dense.Resize(s.kb, len(t.by.Sums.B))
@@ -191,6 +192,12 @@ func (a *arrow) projections(t *arrowState) {
 		}
 	})
 	s.wv = dense.Resize(s.wv, len(s.kb))
+	if m := len(a.shape.Border); a.shape.Full {
+		rows := a.fac[0].Levels * q
+		clear(s.wv)
+		fma.Gemm(fma.Run{Halt: a.crew.Halt}, 1, fma.Of(s.kb, rows, m, m),
+			fma.Of(a.inverse, m, m, m), fma.Of(s.wv, rows, m, m))
+	}
 }
 
 // relative replaces grad by the gradient of log Z + log p(L) in the relative changes Z, and stores
@@ -245,7 +252,9 @@ func (a *arrow) relativeLevels(t *arrowState, grad []float64) {
 			}
 			width, at := a.shape.Width(g), a.shape.Ptr[g]
 			kb, wv := s.kb[at:at+q*width], s.wv[at:at+q*width]
-			a.timesInverse(wv, kb, g)
+			if !a.shape.Full {
+				a.timesInverse(wv, kb, g)
+			}
 			for i := range q { // M⁻¹ = I − LᵀD_gK_gᵀ
 				for j := range q {
 					dk[i*q+j] = floats.Dot(t.by.Sums.D[(g*q+i)*q:(g*q+i+1)*q],
