@@ -259,7 +259,7 @@ func (a *arrow) uncertainty(t *arrowState, rate func() float64) ([]FactorSpread,
 	for i := range ones {
 		ones[i] = 1
 	}
-	if a.shape.Crossed() {
+	if a.wide() {
 		a.information(t, b)
 	} else {
 		ones = a.sigma.units(a, t.by.L)
@@ -366,8 +366,11 @@ func (a *arrow) spreads(all []FactorSpread, l [][]float64, cov *mat.SymDense, un
 	step := make([]float64, n)
 	for c := range n {
 		step[c] = h * unit[c]
-		up := gauss.CloneLists(l)
-		a.moveL(up, l, step, 1)
+		up, by := gauss.CloneLists(l), step
+		if a.wide() {
+			by = a.absolute(l, step)
+		}
+		a.moveL(up, l, by, 1)
 		step[c] = 0
 		for i, v := range values(up) {
 			if slope := (v - at[i]) / h; !math.IsNaN(slope) && !math.IsInf(slope, 0) {
