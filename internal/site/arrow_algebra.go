@@ -188,16 +188,16 @@ func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 // gain returns by how much L may raise the ELBO. At the present sites, L raises log Z + log p(L) by a
 // gain that a Hessian H predicts. Sites that follow L make the Hessian flatter, (1 − ρ)H, and the
 // distance to the best L longer by a factor of 1/(1 − ρ), so the gain is divided by 1 − ρ. If ρ is
-// large, the gain of a joint step counts instead, if it is larger.
+// large or the model small, the gain of a joint step counts instead, if it is larger.
 func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	a, t := s.mover, s.sums()
 	from := a.logZ(t, nil)
 	to := a.maximize(t)
 	rate := a.sigma.rate.estimate(a, t.by.L)
 	nats = max(0, to-from) / rate
-	if !s.Batch.plain && a.joinable() && (a.few || rate < jointSlow) {
+	if !s.Batch.plain && a.joinable() && (a.few || a.small() || rate < jointSlow) {
 		if j := a.joins(&s.Cur); j != nil {
-			_, joint := newtonStep(j.bend, j.slope, j.unit)
+			_, joint := newtonStep(j.bend, j.slope, j.unit, true)
 			nats = max(nats, joint)
 		}
 	}
@@ -262,7 +262,7 @@ func (a *arrow) uncertainty(t *arrowState, rate func() float64) ([]FactorSpread,
 	if a.wide() {
 		a.information(t, b)
 	} else {
-		ones = a.sigma.units(a, t.by.L)
+		ones = a.sigma.units(a, t.by.L, sigmaTiny)
 		a.hessian(t, ones, b)
 	}
 	if err := a.crew.Halt.Err(); err != nil || math.IsInf(z, -1) {

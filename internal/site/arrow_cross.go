@@ -204,7 +204,7 @@ func (a *arrow) scoringStep(t *arrowState) (step []float64, gain float64) {
 		}
 	}
 	a.information(t, b)
-	z, gain := newtonStep(b, g, unit)
+	z, gain := newtonStep(b, g, unit, false)
 	if z == nil {
 		return nil, 0
 	}

@@ -192,7 +192,8 @@ const (
 	// A diagonal element of L below this part of its start is raised to it at first, because 0 is a
 	// saddle. An early bad step may have led there.
 	sigmaKick    = 0.05
-	sigmaLongest = 1.5 // longest step, in units of the standard deviations
+	sigmaTiny    = 1e-3 // least unit of an element of L, as a part of its start
+	sigmaLongest = 1.5  // longest step, in units of the standard deviations
 	sigmaHalves  = 20
 )
 
@@ -326,17 +327,19 @@ func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 		return a.scoringStep(t)
 	}
 	n := len(s.coords)
-	unit, g, b := s.units(a, t.by.L), make([]float64, n), mat.NewSymDense(n, nil)
+	unit, g, b := s.units(a, t.by.L, sigmaTiny), make([]float64, n), mat.NewSymDense(n, nil)
 	for i, c := range s.coords {
 		g[i] = unit[i] * s.grad[c.f][c.row*a.fac[c.f].Q+c.col]
 	}
 	a.hessian(t, unit, b)
-	return newtonStep(b, g, unit)
+	return newtonStep(b, g, unit, false)
 }
 
 // newtonStep returns Newton's step for the gradient g and the negative Hessian b in the given units,
-// and its predicted gain. The Hessian is made positive, and steps in its directions are bounded.
-func newtonStep(b *mat.SymDense, g, unit []float64) (step []float64, gain float64) {
+// and its predicted gain. The Hessian is made positive, and steps in its directions are bounded. If
+// leave is set, the step has the largest length in directions of negative curvature, because a
+// Newton step leaves a saddle slowly.
+func newtonStep(b *mat.SymDense, g, unit []float64, leave bool) (step []float64, gain float64) {
 	n := len(g)
 	var e mat.EigenSym
 	if !e.Factorize(b, true) {
@@ -351,8 +354,13 @@ func newtonStep(b *mat.SymDense, g, unit []float64) (step []float64, gain float6
 		for i := range n {
 			c += v.At(i, k) * g[i]
 		}
+		saddle := leave && x < -1e-8*values[n-1]
 		x = max(math.Abs(x), 1e-8*values[n-1], 1e-12)
 		y := max(-sigmaLongest, min(sigmaLongest, c/x))
+		if saddle {
+			y = math.Copysign(sigmaLongest, c)
+			x = min(x, math.Abs(c/y)) // the gain is at least |cy|/2
+		}
 		gain += c*y - 0.5*x*y*y
 		for i := range n {
 			step[i] += v.At(i, k) * y * unit[i]

@@ -119,7 +119,7 @@ func (s *ArrowSums) Spread(l []float64, sums *gauss.Sums, hb, hg []float64, rate
 // row.
 func (s *ArrowSums) Length(l, move []float64) (most float64) {
 	a, q := s.a, s.a.fac[0].Q
-	units := a.sigma.units(a, [][]float64{l})
+	units := a.sigma.units(a, [][]float64{l}, sigmaTiny)
 	for k, c := range a.sigma.coords {
 		most = max(most, math.Abs(move[c.row*q+c.col])/units[k])
 	}
@@ -134,7 +134,7 @@ func (s *ArrowSums) Rate(l, move, lastL, lastMove []float64, last float64) float
 		return 1
 	}
 	a, q := s.a, s.a.fac[0].Q
-	units := a.sigma.units(a, [][]float64{l})
+	units := a.sigma.units(a, [][]float64{l}, sigmaTiny)
 	var dx, dr float64
 	for k, c := range a.sigma.coords {
 		i := c.row*q + c.col
