@@ -46,7 +46,7 @@ func ExampleGroup_few() {
 		fmt.Printf("sd %.1f (%.1f to %.1f), new school: %.2f to %.2f\n", e.SD, e.Lo, e.Hi, lo[0], hi[0])
 	}
 	// Output:
-	// sd 0.9 (0.3 to 3.0), new school: 0.20 to 0.87
+	// sd 0.9 (0.4 to 2.2), new school: 0.20 to 0.87
 	// sd 0.9 (0.3 to 2.7), new school: 0.12 to 0.93
 }
 

@@ -306,7 +306,7 @@ func (a *arrow) crossBend(t *arrowState) (first []int, bend []float64, slopes []
 // pair of another factor without the terms with s_B.
 func (a *arrow) bendFirst(n int) {
 	s, f, m := &a.sigma, &a.fac[0], len(a.shape.Border)
-	c, o, q := &s.curve, &s.curve.cross, f.Q
+	c, o := &s.curve, &s.curve.cross
 	run := fma.Run{Halt: a.crew.Halt}
 	of := func(x []float64) fma.Matrix { return fma.Of(x, m, m, m) }
 	own := len(c.pairs)
@@ -362,7 +362,6 @@ func (a *arrow) bendFirst(n int) {
 				0.5*traceOfProduct(c.np[k*m*m:(k+1)*m*m], c.np[l*m*m:(l+1)*m*m], m)
 		}
 	}
-	_ = q
 }
 
 // traceOfProduct returns tr(xy) of two m×m matrices.

@@ -49,7 +49,7 @@ const (
 	jointEnd    = 0.02
 	// With more rows or border columns, the variances follow only the own site, and jointMany products
 	// suffice.
-	jointRowsAll = 2000
+	jointRowsAll = 1000
 	jointBorder  = 100
 	jointMany    = 2
 )
@@ -61,6 +61,19 @@ type joint struct {
 	bend  *mat.SymDense // −(H + C)
 	// gamma and e hold the changes dγ and e of the rows: at dL = 0, and then by each coordinate.
 	gamma, e [][]float64
+}
+
+// linear returns the linear model at the present state x, or nil. It computes it once.
+func (a *arrow) linear(x *term.Marginals) *joint {
+	s := &a.sigma
+	if s.linear == nil {
+		j := a.joins(x)
+		if a.crew.Halt.Stopped() {
+			return nil
+		}
+		s.linear = j
+	}
+	return s.linear
 }
 
 // joins returns the linear model at the state x, or nil.
@@ -327,22 +340,31 @@ func (a *arrow) ahead(p *Problem) bool {
 		!a.few && !a.small() && a.slowness(x) > jointSlow {
 		return false
 	}
-	j := a.joins(x)
-	if j == nil || a.crew.Halt.Stopped() {
+	j := a.linear(x)
+	if j == nil {
 		return false
 	}
 	step, gain := newtonStep(j.bend, j.slope, j.unit, true)
-	if !(gain > 0) || s.zeros(a) && gain < jointZero*a.profileGain(x) {
+	if !(gain > 0) || !s.denied && s.zeros(a) && gain < jointZero*a.profileGain(x) {
 		return false // a profile may leave 0
 	}
+	to := gauss.CloneLists(a.cur.by.L)
+	a.moveL(to, a.cur.by.L, step, 1)
+	if s.positive(a, to); s.snap(a, to) && a.join(p, j, step, 1, to) {
+		s.failed = false
+		return true
+	}
 	for _, h := range jointParts {
-		if a.join(p, j, step, h) {
+		a.moveL(to, a.cur.by.L, step, h)
+		if s.positive(a, to); a.join(p, j, step, h, to) {
+			s.failed = false
 			return true
 		}
 		if a.crew.Halt.Stopped() {
-			break
+			return false
 		}
 	}
+	s.failed = true
 	return false
 }
 
@@ -367,39 +389,37 @@ func (a *arrow) profileGain(x *term.Marginals) float64 {
 // jointParts are the parts of a joint step that are tried.
 var jointParts = []float64{1, 0.25}
 
-// Joint steps set standard deviations below a part of their start to 0, because that takes the
-// slowest steps away. With LKJ, the best correlation near a standard deviation s of 0 is in
-// proportion to s, and Newton's steps follow it badly.
+// Steps to a standard deviation of 0 may converge slowly: its curvature may be 0 there as well, and
+// with LKJ the best correlation is in proportion to it. A standard deviation that is below sigmaKick
+// times its start, and below the part snapPart of the present one, is therefore set to 0 at first.
+// Tiny ones below snapTiny times their start are always set to 0.
 const (
-	snapPart = 1e-3
-	snapLKJ  = 1e-2
+	snapPart = 0.8
+	snapTiny = 1e-3
 )
 
-// snap sets rows of l near 0 to 0.
-func (s *sigma) snap(a *arrow, l [][]float64) {
+// snap sets rows of l to 0 that approach 0, and reports whether there are any.
+func (s *sigma) snap(a *arrow, l [][]float64) (any bool) {
 	for _, c := range s.coords {
 		if c.row != c.col {
 			continue
 		}
 		q := a.fac[c.f].Q
-		part := snapPart
-		if c.row > 0 && s.scale[c.f] != nil {
-			part = snapLKJ
-		}
-		row := l[c.f][c.row*q : c.row*q+c.row+1]
-		if floats.Norm(row, 2) < part*s.start[c.f][c.row*q+c.row] {
-			clear(row)
+		of := func(l [][]float64) []float64 { return l[c.f][c.row*q : c.row*q+c.row+1] }
+		size, start := floats.Norm(of(l), 2), s.start[c.f][c.row*q+c.row]
+		if size > 0 && (size < snapTiny*start ||
+			size < min(sigmaKick*start, snapPart*floats.Norm(of(a.cur.by.L), 2))) {
+			clear(of(l))
+			any = true
 		}
 	}
+	return any
 }
 
-// join tries the part h of the step of j, and reports whether it was accepted.
-func (a *arrow) join(p *Problem, j *joint, step []float64, h float64) bool {
+// join tries the part h of the step of j, which moves L to l, and reports whether it was accepted.
+func (a *arrow) join(p *Problem, j *joint, step []float64, h float64, l [][]float64) bool {
 	s, x := &a.sigma, &p.Cur.Marginals
-	s.given = gauss.CloneLists(a.cur.by.L)
-	a.moveL(s.given, a.cur.by.L, step, h)
-	s.positive(a, s.given)
-	s.snap(a, s.given)
+	s.given = gauss.CloneLists(l)
 	for i, g := range x.Gamma {
 		dg, e := j.gamma[0][i], j.e[0][i]
 		for k, u := range step {

@@ -35,6 +35,9 @@ type sigma struct {
 	rate       sigmaRate
 	given      [][]float64 // L of a joint step, in place of a profile
 	refused    int         // states tried since the last one was accepted
+	denied     bool        // no part of the last profile was accepted
+	failed     bool        // no part of the last joint step was accepted
+	linear     *joint      // of the present state; nil means not computed
 	profiles   int         // evaluations of log Z so far
 }
 

@@ -111,7 +111,7 @@ func (s *ArrowSums) Spread(l []float64, sums *gauss.Sums, hb, hg []float64, rate
 	FactorSpread, error) {
 	s.set(l, sums, hb, hg)
 	defer s.release()
-	all, err := s.a.uncertainty(&s.t, func() float64 { return rate })
+	all, err := s.a.uncertainty(&s.t, nil, func() float64 { return rate })
 	return all[0], err
 }
 
