@@ -328,9 +328,10 @@ func (a *arrow) follows() bool { return a.lin.Terms.Noise() == 0 }
 // joinable reports whether joint steps apply. A wide border makes their products too expensive.
 func (a *arrow) joinable() bool { return a.follows() && !a.wide() }
 
-// small reports whether joint steps cost little.
+// small reports whether joint steps cost little. Without a log-concave likelihood they fail so often
+// that they are kept for slow steps.
 func (a *arrow) small() bool {
-	return a.x.Rows <= jointRowsAll && len(a.shape.Border) <= jointBorder
+	return a.lin.Terms.Concave() && a.x.Rows <= jointRowsAll && len(a.shape.Border) <= jointBorder
 }
 
 // ahead tries a joint step from the present state of p, and reports whether it did.
