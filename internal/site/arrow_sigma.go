@@ -37,7 +37,7 @@ type sigma struct {
 	refused    int         // states tried since the last one was accepted
 	denied     bool        // no part of the last profile was accepted
 	failed     bool        // no part of the last joint step was accepted
-	linear     *joint      // of the present state; nil means not computed
+	linear     *joint      // the model of the present state, or nil before it is computed
 	profiles   int         // evaluations of log Z so far
 }
 

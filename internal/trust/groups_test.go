@@ -643,6 +643,8 @@ func judgeGroups(seed uint64) (v *verdict) {
 var knownGroups = map[uint64]string{
 	77: "Laplace noise under weights of 1e6: log Z at the sites grows without bound with L, so it " +
 		"stalls at the optimum with a gap of 16",
+	106: "a beta-binomial with an ELBO of −2e6: it stalls at the optimum with a gap of 3e-6, which is " +
+		"near the rounding of the ELBO",
 	125: "zero-inflated counts, 3 levels of 3 effects in 9 rows: the optimum to 1e-7 nats, but 1000 passes",
 }
 
