@@ -152,7 +152,9 @@ type Evaluation struct {
 	gapless bool // Gap is +Inf because there is no estimate, not because the state is far off
 	whole   bool // Gap estimates the gain of all later steps, not only of the next local model
 	// cheap is the estimate that decides when Newton's method is worth its work, or 0.
-	cheap     float64
+	cheap float64
+	// most is the largest default Goal, unless it is 0.
+	most      float64
 	predicted bool // Gap is the estimate by Newton's method
 }
 

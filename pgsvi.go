@@ -617,6 +617,9 @@ func (s *Solver) goal(ev *Evaluation, n int) float64 {
 	goal := goals.With(s.Goal, n, ev.ELBO, bound)
 	if s.Goal == 0 {
 		goal = max(goal, ev.Goal)
+		if ev.most > 0 {
+			goal = min(goal, ev.most)
+		}
 	}
 	return goal
 }

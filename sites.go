@@ -240,7 +240,7 @@ func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error
 		}
 	}
 	e := Evaluation{ELBO: x.ELBO, ELBOErr: x.ELBOErr, Gap: x.Gap, GapBound: x.GapBound,
-		Goal: x.Goal}
+		Goal: x.Goal, most: x.Most}
 	if err != nil || math.IsInf(e.ELBO, 0) {
 		return e, err
 	}

@@ -148,6 +148,9 @@ type Arrow struct {
 	K, R, E []float64
 	Chol    []float64 // Cholesky factor of S in units of the L, M×M
 	LogDet  float64   // log|C|/|V|
+	// Schur holds A − Σ B_gᵀE_g, M×M, both triangles, if KeepSchur is set and there are several factors.
+	Schur     []float64
+	KeepSchur bool
 
 	once  sync.Once
 	cov   []float64 // S⁻¹ in units of the weights, M×M, both triangles
@@ -187,12 +190,17 @@ func (c *Arrow) Factor(h *parallel.Halt) bool {
 		return false
 	}
 	c.complement(h)
+	if c.Crossed() {
+		dense.FillUpper(c.Chol, m)
+		if c.KeepSchur {
+			c.Schur = append(c.Schur[:0], c.Chol...)
+		}
+	}
 	for i, p := range c.Prec {
 		c.Chol[i*m+i] += p
 		c.LogDet -= math.Log(p)
 	}
 	if c.Crossed() {
-		dense.FillUpper(c.Chol, m)
 		c.whiten(c.Chol)
 		for i := c.Common; i < m; i++ {
 			c.Chol[i*m+i]++
@@ -416,6 +424,9 @@ func (c *Arrow) Solve(x *ArrowMean, hb, hg, scratch []float64) (square float64) 
 	}
 	return square
 }
+
+// Reduce subtracts Σ E_gᵀr_g from the vector w of the border, for coefficients r of all levels.
+func (c *Arrow) Reduce(r, w []float64) { c.times(blas.Trans, c.E, r, w) }
 
 // Residual subtracts B_gw from the coefficients r of all levels, for a vector w of the border.
 func (c *Arrow) Residual(w, r []float64) { c.times(blas.NoTrans, c.Sums.B, w, r) }

@@ -109,6 +109,9 @@ func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool,
 // siteEvaluation holds the quality of a q; see Evaluation of the Stepper.
 type siteEvaluation struct {
 	ELBO, ELBOErr, Gap, GapBound, Goal float64
+	// Most is the largest default goal, unless it is 0. Learned parameters of the prior that are not
+	// known well enough set it.
+	Most float64
 	// Held means that GapBound is for the present parameters of the prior, which steps move.
 	Held bool
 }

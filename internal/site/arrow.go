@@ -370,6 +370,7 @@ func (a *arrow) hold(d, delta, u []float64) (square float64) {
 
 // Accept implements Mover.
 func (a *arrow) Accept() {
+	a.sigma.linear = nil
 	if a.held {
 		a.cur.mean, a.try.mean = a.try.mean, a.cur.mean
 		a.held = false
@@ -378,6 +379,7 @@ func (a *arrow) Accept() {
 	a.swap()
 	a.moved = true
 	a.sigma.rate.accept()
+	a.sigma.denied = a.sigma.refused > sigmaTries+sigmaShorter
 	a.sigma.refused = 0
 }
 
@@ -478,7 +480,10 @@ func (a *arrow) curve(eta, u, w, h []float64) {
 func (a *arrow) use(c term.Crew) { a.crew, a.work.Halt = c, c.Halt }
 
 // restart implements keeper.
-func (a *arrow) restart() { a.pending, a.moved, a.held = false, false, false }
+func (a *arrow) restart() {
+	a.pending, a.moved, a.held = false, false, false
+	a.sigma.linear = nil
+}
 
 // start implements keeper.
 func (a *arrow) start() {}
@@ -499,6 +504,7 @@ func (a *arrow) save(c *save.Coder) {
 	}
 	a.sigma.rate.state(c, len(a.sigma.coords))
 	c.Int(&a.sigma.refused)
+	c.Bool(&a.sigma.denied, &a.sigma.failed)
 	a.saved = a.moved
 	c.Bool(&a.saved)
 	if a.saved {

@@ -11,7 +11,8 @@ import (
 )
 
 // This file computes the gradient and the Hessian of log Z in the covariance Σ = LLᵀ of the effects
-// of one factor, in one sweep over the levels. Newton's method of arrow_sigma.go uses them.
+// of one factor, in one sweep over the levels. Newton's method of arrow_sigma.go uses them, and
+// arrow_cross.go adds the factors in the border.
 //
 // The sites act like observations with the precision Γ, so log Z is the log density of a Gaussian
 // whose covariance Ω is linear in Σ, Ω = Γ⁻¹ + ZΣZᵀ + XΛ0⁻¹Xᵀ. With W = ZᵀΩ⁻¹Z and s = ZᵀΩ⁻¹Γ⁻¹b,
@@ -35,6 +36,7 @@ type sigmaCurve struct {
 	parts []levelCurve // by chunk of levels
 	total levelCurve
 	n, np []float64 // Σ_g F_gᵀE_kF_g of a pair, and N_kP of all pairs
+	cross crossCurve
 }
 
 // levelCurve holds sums over some levels.
@@ -42,6 +44,7 @@ type levelCurve struct {
 	slope []float64 // 2∂log Z/∂Σ, Q×Q
 	bend  []float64 // ∂²log Z of the pairs, without the products of different levels
 	cross []float64 // Σ_g F_gᵀE_ks_g of each pair
+	info  []float64 // see crossCurve
 	work  []float64
 }
 
@@ -50,7 +53,8 @@ func (c *levelCurve) clear(q, pairs, d int) {
 	for _, x := range []struct {
 		v *[]float64
 		n int
-	}{{&c.slope, q * q}, {&c.bend, pairs * pairs}, {&c.cross, pairs * d}, {&c.work, 4*q*q + q}} {
+	}{{&c.slope, q * q}, {&c.bend, pairs * pairs}, {&c.cross, pairs * d}, {&c.info, q * q * q * q},
+		{&c.work, 4*q*q + q}} {
 		*x.v = dense.Resize(*x.v, x.n)
 		clear(*x.v)
 	}
@@ -60,12 +64,7 @@ func (c *levelCurve) clear(q, pairs, d int) {
 func (a *arrow) bend(t *arrowState) {
 	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
 	c, q, rows := &s.curve, f.Q, f.Levels*f.Q
-	c.pairs = c.pairs[:0]
-	for i := range q {
-		for j := range i + 1 {
-			c.pairs = append(c.pairs, [2]int{i, j})
-		}
-	}
+	c.pairs = pairsOf(c.pairs[:0], q)
 	r := a.solveWork // h_g − B_gw̄
 	copy(r, a.hg)
 	t.by.Residual(s.mean.W, r)
@@ -94,23 +93,44 @@ func (a *arrow) bend(t *arrowState) {
 		fma.Gemm(run, 1, fma.Of(c.f, rows, d, d), fma.Of(s.inv, d, d, d), fma.Of(c.fp, rows, d, d))
 	}
 	a.chunked(func(k, lo, hi int) {
+		part := &c.parts[k]
 		for g := lo; g < hi; g++ {
 			if a.begin[g] < a.begin[g+1] {
-				at := g * q * d
-				c.level(&c.parts[k], t.by.Sums.D[g*q*q:(g+1)*q*q], c.f[at:at+q*d], c.fp[at:at+q*d],
-					r[g*q:(g+1)*q], d)
+				at, own := g*q*d, r[g*q:(g+1)*q]
+				c.level(part, t.by.Sums.D[g*q*q:(g+1)*q*q], c.f[at:at+q*d], c.fp[at:at+q*d], own)
+				for p, x := range c.pairs {
+					w, to := pairShare(x), part.cross[p*d:(p+1)*d]
+					gauss.AddTimes(to, w*own[x[0]], c.f[at+x[1]*d:at+(x[1]+1)*d])
+					gauss.AddTimes(to, w*own[x[1]], c.f[at+x[0]*d:at+(x[0]+1)*d])
+				}
 			}
 		}
 	})
+	c.add(len(a.chunks)-1, q, d)
+	if d > 0 {
+		c.between(run, s.inv, f.Levels, q, d)
+	}
+}
+
+// pairsOf appends the pairs of q effects to dst.
+func pairsOf(dst [][2]int, q int) [][2]int {
+	for i := range q {
+		for j := range i + 1 {
+			dst = append(dst, [2]int{i, j})
+		}
+	}
+	return dst
+}
+
+// add stores the sums over the given number of chunks in total.
+func (c *sigmaCurve) add(chunks, q, d int) {
 	sum := &c.total
 	sum.clear(q, len(c.pairs), d)
-	for k := range a.chunks[1:] {
+	for k := range chunks {
 		floats.Add(sum.slope, c.parts[k].slope)
 		floats.Add(sum.bend, c.parts[k].bend)
 		floats.Add(sum.cross, c.parts[k].cross)
-	}
-	if d > 0 {
-		c.between(run, s.inv, f.Levels, q, d)
+		floats.Add(sum.info, c.parts[k].info)
 	}
 }
 
@@ -178,9 +198,10 @@ func (c *sigmaCurve) project(p *levelCurve, dg, b, f, r []float64) {
 	copy(r, s)
 }
 
-// level adds a level to the sums of p.
-func (c *sigmaCurve) level(p *levelCurve, dg, f, fp, s []float64, d int) {
+// level adds a level to the slope and the bend of p.
+func (c *sigmaCurve) level(p *levelCurve, dg, f, fp, s []float64) {
 	q := len(s)
+	d := len(f) / q
 	j, t, z := p.work[:q*q], p.work[q*q:2*q*q], p.work[2*q*q:3*q*q]
 	c.spread(j, dg, q)
 	gauss.SmallMul(t, j, dg, q)
@@ -207,9 +228,6 @@ func (c *sigmaCurve) level(p *levelCurve, dg, f, fp, s []float64, d int) {
 				t[k*q+m]*z[i*q+l] + t[k*q+l]*z[i*q+m]
 			p.bend[a*n+b] += pairShare(x) * pairShare(y) * sum
 		}
-		w := pairShare(x)
-		gauss.AddTimes(p.cross[a*d:(a+1)*d], w*s[i], f[k*d:(k+1)*d])
-		gauss.AddTimes(p.cross[a*d:(a+1)*d], w*s[k], f[i*d:(i+1)*d])
 	}
 }
 
@@ -259,46 +277,56 @@ func (c *sigmaCurve) between(run fma.Run, cov []float64, levels, q, d int) {
 	}
 }
 
-// addSlope adds the gradient of log Z in the elements of L, 2(∂log Z/∂Σ)L, to grad.
-func (c *sigmaCurve) addSlope(grad, l []float64, q int) {
+// addSlope adds the gradient of log Z in the elements of L, 2(∂log Z/∂Σ)L, to grad. The argument slope
+// is 2∂log Z/∂Σ.
+func addSlope(grad, slope, l []float64, q int) {
 	for i := range q {
 		for j := range i + 1 {
 			for k := j; k < q; k++ {
-				grad[i*q+j] += c.total.slope[i*q+k] * l[k*q+j]
+				grad[i*q+j] += slope[i*q+k] * l[k*q+j]
 			}
 		}
 	}
 }
 
 // hessian stores the negative Hessian of log Z + log p(L) in the coordinates, in the given units, in
-// b. Logz has computed the sums at t.
+// b. Function logZ has computed the gradient at t.
 func (a *arrow) hessian(t *arrowState, unit []float64, b *mat.SymDense) {
-	s, q := &a.sigma, a.fac[0].Q
-	c, l, n := &s.curve, t.by.L[0], len(s.curve.pairs)
+	s, c := &a.sigma, &a.sigma.curve
+	first, bend, slopes := []int{0}, c.total.bend, [][]float64{c.total.slope}
+	if a.shape.Crossed() {
+		first, bend, slopes = a.crossBend(t)
+	}
+	n := first[len(first)-1] + len(pairsOf(nil, a.fac[len(a.fac)-1].Q))
 	steps := make([][]float64, len(s.coords)) // changes of the pairs of Σ
 	for k, x := range s.coords {
 		steps[k] = make([]float64, n)
-		for i, pair := range c.pairs {
+		q, l := a.fac[x.f].Q, t.by.L[x.f]
+		for i, pair := range pairsOf(nil, q) {
 			if pair[0] == x.row {
-				steps[k][i] += l[pair[1]*q+x.col]
+				steps[k][first[x.f]+i] += l[pair[1]*q+x.col]
 			}
 			if pair[1] == x.row {
-				steps[k][i] += l[pair[0]*q+x.col]
+				steps[k][first[x.f]+i] += l[pair[0]*q+x.col]
 			}
 		}
 	}
 	for k, x := range s.coords {
+		q, l := a.fac[x.f].Q, t.by.L[x.f]
 		for m, y := range s.coords[:k+1] {
 			var sum float64
 			for i, u := range steps[k] {
+				if u == 0 {
+					continue
+				}
 				for j, v := range steps[m] {
-					sum += u * v * c.total.bend[max(i, j)*n+min(i, j)]
+					sum += u * v * bend[max(i, j)*n+min(i, j)]
 				}
 			}
-			if x.col == y.col {
-				sum += c.total.slope[x.row*q+y.row]
+			if x.f == y.f && x.col == y.col {
+				sum += slopes[x.f][x.row*q+y.row]
 			}
-			if x.row == y.row {
+			if x.f == y.f && x.row == y.row {
 				sum += s.priorBend(l[x.row*q:x.row*q+x.row+1], x, y)
 			}
 			b.SetSym(k, m, -sum*unit[k]*unit[m])

@@ -3,8 +3,10 @@ package site
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -25,12 +27,12 @@ import (
 //	(H + C)dL = −(g + c_0),   c = Σ_n m_L e − ½v_L dγ,
 //
 // where c_0 belongs to dL = 0 and the columns of C to the elements of dL. H is the Hessian at fixed
-// sites. This is exact with one row per level and a border that is determined well. With more rows
-// ρ is smaller, and profiles suffice. The other sites move the mean of a row as well, by the rest of
-// Ve, which a few repetitions add to m_L dL.
+// sites. The other sites move the mean of a row by the rest of Ve, and its variance by the rest of
+// −(V∘V)dγ. These enter by repetitions, which are mixed (Anderson, 1965), so a joint step is Newton's
+// step of L and all sites.
 
-// Joint steps are tried if levels have at most jointRows rows on average, or if the estimate of 1 − ρ
-// is below jointSlow.
+// Joint steps are tried if levels have at most jointRows rows on average, if the model is
+// small, or if the estimate of 1 − ρ is below jointSlow.
 const (
 	jointRows = 4
 	jointSlow = 0.5
@@ -39,10 +41,17 @@ const (
 const (
 	jointDiff  = 1e-4 // step of differences, in units of standard deviations
 	jointLeast = 0.05 // least determinant of the equations of a row
+	jointZero  = 0.01 // part of the gain of a profile that keeps a standard deviation at 0
 	jointSites = 0.1  // part of γ that a joint step leaves
-	// The answers of the other sites, such as a common shift of all rows, enter by this number of
-	// products with V.
-	jointOthers = 2
+	// The answers of the other sites, such as a common shift of all rows, enter by at most this number
+	// of products with V and V∘V, until these change the marginals by less than the part jointEnd.
+	jointOthers = 6
+	jointEnd    = 0.02
+	// With more rows or border columns, the variances follow only the own site, and jointMany products
+	// suffice.
+	jointRowsAll = 1000
+	jointBorder  = 100
+	jointMany    = 2
 )
 
 // joint is a linear model of L and the sites at the present state.
@@ -54,6 +63,19 @@ type joint struct {
 	gamma, e [][]float64
 }
 
+// linear returns the linear model at the present state x, or nil. It computes it once.
+func (a *arrow) linear(x *term.Marginals) *joint {
+	s := &a.sigma
+	if s.linear == nil {
+		j := a.joins(x)
+		if a.crew.Halt.Stopped() {
+			return nil
+		}
+		s.linear = j
+	}
+	return s.linear
+}
+
 // joins returns the linear model at the state x, or nil.
 func (a *arrow) joins(x *term.Marginals) *joint {
 	s, n := &a.sigma, len(a.sigma.coords)
@@ -61,7 +83,7 @@ func (a *arrow) joins(x *term.Marginals) *joint {
 	if math.IsInf(a.logZ(t, s.grad), -1) {
 		return nil
 	}
-	j := &joint{unit: s.units(a, t.by.L), bend: mat.NewSymDense(n, nil)}
+	j := &joint{unit: s.units(a, t.by.L, sigmaKick), bend: mat.NewSymDense(n, nil)}
 	a.hessian(t, j.unit, j.bend)
 	for k, c := range s.coords {
 		j.slope = append(j.slope, j.unit[k]*s.grad[c.f][c.row*a.fac[c.f].Q+c.col])
@@ -71,20 +93,28 @@ func (a *arrow) joins(x *term.Marginals) *joint {
 	if !ok || byV == nil {
 		return nil
 	}
-	others := make([]float64, len(x.M))
 	for k := range n + 1 {
-		clear(others)
-		j.add(x, k, ml, vl, byM, byV, others)
-		for range jointOthers {
-			a.times(others, j.e[k])
-			for i, v := range x.V {
-				others[i] -= v * j.e[k][i]
-			}
-			j.add(x, k, ml, vl, byM, byV, others)
-		}
+		a.answer(j, t, x, k, ml, vl, byM, byV)
 	}
 	j.couple(ml, vl)
+	j.freeze(a, t.by.L)
 	return j
+}
+
+// freeze keeps correlations of effects with a standard deviation of 0, where LKJ has no derivative.
+func (j *joint) freeze(a *arrow, l [][]float64) {
+	for k, c := range a.sigma.coords {
+		q := a.fac[c.f].Q
+		row := l[c.f][c.row*q : c.row*q+c.row+1]
+		if c.row == c.col || a.sigma.scale[c.f] == nil || floats.Norm(row, 2) > 0 {
+			continue
+		}
+		j.slope[k] = 0
+		for i := range j.slope {
+			j.bend.SetSym(i, k, 0)
+		}
+		j.bend.SetSym(k, k, 1)
+	}
 }
 
 // sumsOf returns a state with the sums of the sites of x and the present L.
@@ -108,9 +138,10 @@ func (a *arrow) moments(t *arrowState, x *term.Marginals, unit []float64) (ml, v
 	at := func(l [][]float64) (m, v []float64, ok bool) {
 		m, v = make([]float64, len(x.M)), make([]float64, len(x.M))
 		t.by.L = l
-		if math.IsInf(a.logZ(t, nil), -1) {
+		if !t.by.Factor(a.crew.Halt) { // log p(L) may be −∞ next to a row of zeros
 			return nil, nil, false
 		}
+		t.by.Solve(&a.sigma.mean, a.hb, a.hg, a.solveWork)
 		a.variances(t, a.out)
 		a.outTo(v, a.out)
 		a.spreadTo(a.out, a.sigma.mean.W, a.sigma.mean.U)
@@ -163,8 +194,82 @@ func (a *arrow) targetSlopes(x *term.Marginals) (byM, byV []float64) {
 	return byM, byV
 }
 
-// add solves the equations of all rows for the changes of number k: 0 for those at dL = 0, or 1 more
-// than the coordinate.
+// answer solves the equations of all rows for the changes of number k: 0 for those at dL = 0, or 1
+// more than the coordinate. The state t has the sums of the sites of x.
+func (a *arrow) answer(j *joint, t *arrowState, x *term.Marginals, k int, ml, vl [][]float64,
+	byM, byV []float64) {
+	n, most := len(x.M), jointOthers
+	all := a.small()
+	if !all {
+		most = jointMany
+	}
+	var mix accel.Anderson
+	y, w := make([]float64, 2*n), make([]float64, 2*n) // changes by other sites, and their norm
+	for i, v := range x.V {
+		w[i], w[n+i] = 1/math.Sqrt(v), math.Sqrt2/2/v
+	}
+	for p := 0; ; p++ {
+		j.add(x, k, ml, vl, byM, byV, y)
+		if p == most {
+			return
+		}
+		at, r := mix.Next(2*n, false)
+		copy(at, y)
+		a.times(r[:n], j.e[k])
+		if clear(r[n:]); all {
+			a.squares(r[n:], t, x, j.gamma[k])
+		}
+		var change, size float64
+		for i, v := range x.V {
+			r[i] -= v*j.e[k][i] + y[i]
+			if all {
+				r[n+i] = v*v*j.gamma[k][i] - r[n+i] - y[n+i]
+			}
+			for _, l := range []int{i, n + i} {
+				change, size = change+square(w[l]*r[l]), size+square(w[l]*(y[l]+r[l]))
+			}
+		}
+		if !(change > jointEnd*jointEnd*size) {
+			floats.Add(y, r)
+			j.add(x, k, ml, vl, byM, byV, y)
+			return
+		}
+		if !mix.Mix(y, w) {
+			floats.Add(y, r)
+		}
+	}
+}
+
+// squares stores (V∘V)u in dst, by a difference of variances in the precisions. The state t has the
+// present L.
+func (a *arrow) squares(dst []float64, t *arrowState, x *term.Marginals, u []float64) {
+	var most float64
+	for i, v := range x.V {
+		most = max(most, math.Abs(u[i]*v))
+	}
+	if !(most > 0) || math.IsInf(most, 0) {
+		return
+	}
+	h := jointDiff / most
+	gamma := make([]float64, len(u))
+	for i, g := range x.Gamma {
+		gamma[i] = g - h*u[i]
+	}
+	to := &arrowState{}
+	to.by.ArrowShape, to.by.L = a.shape, t.by.L
+	a.sum(to, a.in(a.in1, gamma), nil)
+	if !to.by.Factor(a.crew.Halt) {
+		return
+	}
+	a.variances(to, a.out)
+	a.outTo(dst, a.out)
+	for i, v := range x.V {
+		dst[i] = (dst[i] - v) / h
+	}
+}
+
+// add is answer for given changes of the marginals by the other sites: of the means, and then of the
+// variances.
 func (j *joint) add(x *term.Marginals, k int, ml, vl [][]float64, byM, byV,
 	others []float64) {
 	if n := len(x.M); k == len(j.gamma) {
@@ -181,7 +286,7 @@ func (j *joint) add(x *term.Marginals, k int, ml, vl [][]float64, byM, byV,
 		own := x.Gamma[i] - x.Tg[i]
 		p, q := 1-v*own, 0.5*v*byM[i]
 		r, s := v*v*byM[i], 1+v*v*byV[i]
-		m += others[i]
+		m, w = m+others[i], w+others[len(x.M)+i]
 		f, h := m+v*da, w-v*v*dg
 		gamma[i], e[i] = 0, 0
 		if det := p*s - q*r; det > jointLeast {
@@ -220,33 +325,107 @@ func (j *joint) couple(ml, vl [][]float64) {
 // follows reports whether the sites depend on L.
 func (a *arrow) follows() bool { return a.lin.Terms.Noise() == 0 }
 
-// joinable reports whether joint steps apply. With several factors, the products of the factors make
-// the model of the sites too inaccurate.
-func (a *arrow) joinable() bool { return a.follows() && !a.shape.Crossed() }
+// joinable reports whether joint steps apply. A wide border makes their products too expensive.
+func (a *arrow) joinable() bool { return a.follows() && !a.wide() }
+
+// small reports whether joint steps cost little. Without a log-concave likelihood they fail so often
+// that they are kept for slow steps.
+func (a *arrow) small() bool {
+	return a.lin.Terms.Concave() && a.x.Rows <= jointRowsAll && len(a.shape.Border) <= jointBorder
+}
 
 // ahead tries a joint step from the present state of p, and reports whether it did.
 func (a *arrow) ahead(p *Problem) bool {
 	s, x := &a.sigma, &p.Cur.Marginals
 	if !s.learns() || !a.moved || x.Wild || p.plain || !a.joinable() ||
-		!a.few && a.slowness(x) > jointSlow {
+		!a.few && !a.small() && a.slowness(x) > jointSlow {
 		return false
 	}
-	j := a.joins(x)
-	if j == nil || a.crew.Halt.Stopped() {
+	j := a.linear(x)
+	if j == nil {
 		return false
 	}
-	step, gain := newtonStep(j.bend, j.slope, j.unit)
-	if !(gain > 0) {
-		return false
+	step, gain := newtonStep(j.bend, j.slope, j.unit, true)
+	if !(gain > 0) || !s.denied && s.zeros(a) && gain < jointZero*a.profileGain(x) {
+		return false // a profile may leave 0
 	}
-	s.given = gauss.CloneLists(a.cur.by.L)
-	a.moveL(s.given, a.cur.by.L, step, 1)
-	s.positive(a, s.given)
+	to := gauss.CloneLists(a.cur.by.L)
+	a.moveL(to, a.cur.by.L, step, 1)
+	if s.positive(a, to); s.snap(a, to) && a.join(p, j, step, 1, to) {
+		s.failed = false
+		return true
+	}
+	for _, h := range jointParts {
+		a.moveL(to, a.cur.by.L, step, h)
+		if s.positive(a, to); a.join(p, j, step, h, to) {
+			s.failed = false
+			return true
+		}
+		if a.crew.Halt.Stopped() {
+			return false
+		}
+	}
+	s.failed = true
+	return false
+}
+
+// zeros reports whether a standard deviation that is learned is 0.
+func (s *sigma) zeros(a *arrow) bool {
+	for _, c := range s.coords {
+		q := a.fac[c.f].Q
+		if c.row == c.col && floats.Norm(a.cur.by.L[c.f][c.row*q:c.row*q+c.row+1], 2) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// profileGain returns by how much a profile raises log Z + log p(L) at the sites of x.
+func (a *arrow) profileGain(x *term.Marginals) float64 {
+	t := a.sumsOf(x)
+	from := a.logZ(t, nil)
+	return a.maximize(t) - from
+}
+
+// jointParts are the parts of a joint step that are tried.
+var jointParts = []float64{1, 0.25}
+
+// Steps to a standard deviation of 0 may converge slowly: its curvature may be 0 there as well, and
+// with LKJ the best correlation is in proportion to it. A standard deviation that is below sigmaKick
+// times its start, and below the part snapPart of the present one, is therefore set to 0 at first.
+// Tiny ones below snapTiny times their start are always set to 0.
+const (
+	snapPart = 0.8
+	snapTiny = 1e-3
+)
+
+// snap sets rows of l to 0 that approach 0, and reports whether there are any.
+func (s *sigma) snap(a *arrow, l [][]float64) (any bool) {
+	for _, c := range s.coords {
+		if c.row != c.col {
+			continue
+		}
+		q := a.fac[c.f].Q
+		of := func(l [][]float64) []float64 { return l[c.f][c.row*q : c.row*q+c.row+1] }
+		size, start := floats.Norm(of(l), 2), s.start[c.f][c.row*q+c.row]
+		if size > 0 && (size < snapTiny*start ||
+			size < min(sigmaKick*start, snapPart*floats.Norm(of(a.cur.by.L), 2))) {
+			clear(of(l))
+			any = true
+		}
+	}
+	return any
+}
+
+// join tries the part h of the step of j, which moves L to l, and reports whether it was accepted.
+func (a *arrow) join(p *Problem, j *joint, step []float64, h float64, l [][]float64) bool {
+	s, x := &a.sigma, &p.Cur.Marginals
+	s.given = gauss.CloneLists(l)
 	for i, g := range x.Gamma {
 		dg, e := j.gamma[0][i], j.e[0][i]
 		for k, u := range step {
-			dg += u / j.unit[k] * j.gamma[k+1][i]
-			e += u / j.unit[k] * j.e[k+1][i]
+			dg += h * u / j.unit[k] * j.gamma[k+1][i]
+			e += h * u / j.unit[k] * j.e[k+1][i]
 		}
 		m := x.M[i] - p.Base.M[i]
 		to := max(g+dg, jointSites*g)

@@ -25,12 +25,13 @@ func (s *sigma) coordsOf(a *arrow, l [][]float64) []float64 {
 	return x
 }
 
-// units returns a unit for each coordinate: the standard deviation of its row.
-func (s *sigma) units(a *arrow, l [][]float64) []float64 {
+// units returns a unit for each coordinate: the standard deviation of its row, but at least the given
+// part of its start.
+func (s *sigma) units(a *arrow, l [][]float64, least float64) []float64 {
 	u := make([]float64, len(s.coords))
 	for k, c := range s.coords {
 		q := a.fac[c.f].Q
-		u[k] = max(floats.Norm(l[c.f][c.row*q:(c.row+1)*q], 2), 1e-3*s.start[c.f][c.row*q+c.row])
+		u[k] = max(floats.Norm(l[c.f][c.row*q:(c.row+1)*q], 2), least*s.start[c.f][c.row*q+c.row])
 	}
 	return u
 }
@@ -57,7 +58,7 @@ func (m *sigmaRate) estimate(a *arrow, l [][]float64) float64 {
 	}
 	floats.Sub(r, x)
 	var dx, dr float64
-	for i, u := range s.units(a, l) {
+	for i, u := range s.units(a, l, sigmaTiny) {
 		p, q := (x[i]-m.x[i])/u, (r[i]-m.r[i])/u
 		dx, dr = dx+p*p, dr+q*q
 	}

@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -20,13 +18,9 @@ import (
 // needs the sums over rows that the next Cover needs anyway, so L costs no passes. The value of the
 // state is then the negative ELBO at that L minus log p(L), which every step may only lower.
 //
-// With one factor, the steps are Newton's in the elements of L, because a standard deviation of 0
-// is then an ordinary point (arrow_curve.go).
-//
-// With several factors a gradient needs the inverse of the border, so the steps are Fisher scoring
-// steps in relative changes, L ← L(I + Z). The gradient is then Σ_g E(v_gv_gᵀ) − I. With
-// R = I − var(v_g), the information is Σ_g R_ad R_bc + R_ac R_bd of the elements ab and cd of Z. It
-// has no products of different factors, so the last steps use differences of the gradient.
+// The steps are Newton's in the elements of L, because a standard deviation of 0 is then an ordinary
+// point (arrow_curve.go, and arrow_cross.go for several factors). With several factors and a wide
+// border, a Hessian costs too much, and scoring steps replace Newton's.
 
 // sigma holds what a profile needs.
 type sigma struct {
@@ -35,15 +29,15 @@ type sigma struct {
 	scale  [][]float64 // scales of the priors; nil means no prior
 
 	grad, next [][]float64
-	info       [][]float64 // information of each factor, n×n for its n elements
-	kb, wv     []float64   // K_gB_g and K_gB_gP, for crossed factors
-	curve      sigmaCurve  // for one factor
-	exact      bool        // steps use the Hessian
-	inv        []float64   // the covariance of the border in units of the factors
+	curve      sigmaCurve
+	inv        []float64 // the covariance of the border in units of the factors
 	mean       gauss.ArrowMean
 	rate       sigmaRate
 	given      [][]float64 // L of a joint step, in place of a profile
 	refused    int         // states tried since the last one was accepted
+	denied     bool        // no part of the last profile was accepted
+	failed     bool        // no part of the last joint step was accepted
+	linear     *joint      // the model of the present state, or nil before it is computed
 	profiles   int         // evaluations of log Z so far
 }
 
@@ -58,7 +52,6 @@ func (s *sigma) begin(a *arrow) {
 		s.scale = append(s.scale, nil)
 		s.grad = append(s.grad, make([]float64, len(x.L)))
 		s.next = append(s.next, make([]float64, len(x.L)))
-		s.info = append(s.info, make([]float64, len(x.L)*len(x.L)))
 		if !x.rule.Learn {
 			continue
 		}
@@ -144,12 +137,12 @@ func (a *arrow) profile(gamma, b []float64) {
 	a.pending = true
 }
 
-// logZ returns log Z + log p(L) at the sums and the L of t. It stores the gradient in grad unless
-// that is nil: of the elements of L, or of Z for crossed factors. It returns −Inf if the precision
-// is not positive definite.
+// logZ returns log Z + log p(L) at the sums and the L of t. It stores the gradient in the elements of
+// L in grad unless that is nil. It returns −Inf if the precision is not positive definite.
 func (a *arrow) logZ(t *arrowState, grad [][]float64) float64 {
 	s := &a.sigma
 	s.profiles++
+	t.by.KeepSchur = grad != nil
 	if !t.by.Factor(a.crew.Halt) {
 		return math.Inf(-1)
 	}
@@ -166,145 +159,13 @@ func (a *arrow) logZ(t *arrowState, grad [][]float64) float64 {
 	switch {
 	case grad == nil:
 	case a.shape.Crossed():
-		a.relative(t, grad)
+		a.crossSlopes(t, grad)
 	default:
 		s.inv = t.by.InverseUntil(a.crew.Halt, s.inv)
 		a.bend(t)
-		s.curve.addSlope(grad[0], t.by.L[0], a.fac[0].Q)
+		addSlope(grad[0], s.curve.total.slope, t.by.L[0], a.fac[0].Q)
 	}
 	return z
-}
-
-// projections computes K_gB_g of all levels, and K_gB_gP if the shape is full.
-func (a *arrow) projections(t *arrowState) {
-	s, q := &a.sigma, a.fac[0].Q
-	s.kb = dense.Resize(s.kb, len(t.by.Sums.B))
-	clear(s.kb)
-	a.levels(func(_ *arrowWork, lo, hi int) {
-		for g := lo; g < hi; g++ {
-			width, at := a.shape.Width(g), a.shape.Ptr[g]
-			for i := range q {
-				for j := range q {
-					gauss.AddTimes(s.kb[at+i*width:at+(i+1)*width], t.by.K[(g*q+i)*q+j],
-						t.by.Sums.B[at+j*width:at+(j+1)*width])
-				}
-			}
-		}
-	})
-	s.wv = dense.Resize(s.wv, len(s.kb))
-	if m := len(a.shape.Border); a.shape.Full {
-		rows := a.fac[0].Levels * q
-		clear(s.wv)
-		fma.Gemm(fma.Run{Halt: a.crew.Halt}, 1, fma.Of(s.kb, rows, m, m),
-			fma.Of(a.inverse, m, m, m), fma.Of(s.wv, rows, m, m))
-	}
-}
-
-// relative replaces grad by the gradient of log Z + log p(L) in the relative changes Z, and stores
-// the information. On entry grad holds the gradient of log p(L) in the elements of L.
-func (a *arrow) relative(t *arrowState, grad [][]float64) {
-	s, m := &a.sigma, len(a.shape.Border)
-	s.inv = append(s.inv[:0], t.by.Chol...)
-	dense.InvertUntil(a.crew.Halt, s.inv, m)
-	dense.FillUpper(s.inv, m)
-	for f := range grad {
-		q := a.fac[f].Q
-		var own [gauss.MostEffects * gauss.MostEffects]float64
-		copy(own[:], grad[f])
-		for i := range q {
-			for j := range q {
-				grad[f][i*q+j] = 0
-				for k := i; k < q; k++ {
-					grad[f][i*q+j] += t.by.L[f][k*q+i] * own[k*q+j]
-				}
-			}
-		}
-		clear(s.info[f])
-	}
-	a.inverse = append(a.inverse[:0], s.inv...)
-	t.by.Unwhiten(a.inverse)
-	a.projections(t)
-	a.relativeLevels(t, grad[0])
-	for k := range a.fac[1:] {
-		f := &a.fac[k+1]
-		var c [gauss.MostEffects * gauss.MostEffects]float64
-		for h := range f.Levels {
-			at := f.offset + h*f.Q
-			for i := range f.Q {
-				copy(c[i*f.Q:], s.inv[(at+i)*m+at:(at+i)*m+at+f.Q])
-			}
-			addRelative(grad[k+1], s.info[k+1], c[:f.Q*f.Q], s.mean.Unit[at:at+f.Q])
-		}
-	}
-}
-
-// relativeLevels is relative for the first factor.
-func (a *arrow) relativeLevels(t *arrowState, grad []float64) {
-	s, q := &a.sigma, a.fac[0].Q
-	n := q * q
-	parts := make([]float64, (len(a.chunks)-1)*(n+n*n))
-	a.chunked(func(chunk, lo, hi int) {
-		sum := parts[chunk*(n+n*n) : (chunk+1)*(n+n*n)]
-		var c, dk [gauss.MostEffects * gauss.MostEffects]float64
-		for g := lo; g < hi; g++ {
-			if a.begin[g] == a.begin[g+1] {
-				continue // E(vvᵀ) = I
-			}
-			width, at := a.shape.Width(g), a.shape.Ptr[g]
-			kb, wv := s.kb[at:at+q*width], s.wv[at:at+q*width]
-			if !a.shape.Full {
-				a.timesInverse(wv, kb, g)
-			}
-			for i := range q { // M⁻¹ = I − LᵀD_gK_gᵀ
-				for j := range q {
-					dk[i*q+j] = floats.Dot(t.by.Sums.D[(g*q+i)*q:(g*q+i+1)*q],
-						t.by.K[(g*q+j)*q:(g*q+j+1)*q])
-				}
-			}
-			for i := range q {
-				for j := range q {
-					c[i*q+j] = floats.Dot(kb[i*width:(i+1)*width], wv[j*width:(j+1)*width])
-					if i == j {
-						c[i*q+j]++
-					}
-					for k := i; k < q; k++ {
-						c[i*q+j] -= t.by.L[0][k*q+i] * dk[k*q+j]
-					}
-				}
-			}
-			addRelative(sum[:n], sum[n:], c[:n], s.mean.V[g*q:(g+1)*q])
-		}
-	})
-	for c := 0; c < len(parts); c += n + n*n {
-		floats.Add(grad, parts[c:c+n])
-		floats.Add(s.info[0], parts[c+n:c+n+n*n])
-	}
-}
-
-// addRelative adds E(vvᵀ) − I to grad, and the information to info, for effects v with the given
-// mean and covariance.
-func addRelative(grad, info, cov, mean []float64) {
-	q := len(mean)
-	n := q * q
-	var r [gauss.MostEffects * gauss.MostEffects]float64
-	for i, x := range mean {
-		for j, y := range mean {
-			r[i*q+j] = -cov[i*q+j]
-			if i == j {
-				r[i*q+j]++
-			}
-			grad[i*q+j] += x*y - r[i*q+j]
-		}
-	}
-	for i := range q {
-		for j := range q {
-			for k := range q {
-				for l := range q {
-					info[(i*q+j)*n+k*q+l] += r[i*q+l]*r[j*q+k] + r[i*q+k]*r[j*q+l]
-				}
-			}
-		}
-	}
 }
 
 // chunked calls f for each chunk of levels with its number.
@@ -331,21 +192,12 @@ const (
 const (
 	sigmaSteps = 30    // Newton steps of a profile, at most
 	sigmaSmall = 1e-10 // predicted gain, in nats, that ends a profile
-	// A scoring step with a border of more than scoringBorder columns costs so much that the next
-	// profile continues early.
-	scoringBorder = 300
-	scoringSteps  = 4
-	scoringSmall  = 1e-5
-	// Below this predicted gain, the Hessian replaces the information, because the information has no
-	// products of different factors.
-	scoringEnd = 1e-3
 	// A diagonal element of L below this part of its start is raised to it at first, because 0 is a
 	// saddle. An early bad step may have led there.
 	sigmaKick    = 0.05
-	sigmaLongest = 1.5 // longest step, in units of the standard deviations
+	sigmaTiny    = 1e-3 // least unit of an element of L, as a part of its start
+	sigmaLongest = 1.5  // longest step, in units of the standard deviations
 	sigmaHalves  = 20
-	sigmaDiff    = 1e-5 // step of a difference of gradients, as a relative change
-	sigmaLeast   = 0.1  // part of a relative L that a scoring step leaves
 )
 
 // maximize moves L of t to the best at the sums of t, and returns log Z + log p(L) there.
@@ -385,16 +237,11 @@ func (a *arrow) ascend(t *arrowState) float64 {
 		return z
 	}
 	most, small := sigmaSteps, sigmaSmall
-	if len(a.shape.Border) > scoringBorder && a.shape.Crossed() {
+	if a.wide() {
 		most, small = scoringSteps, scoringSmall
 	}
-	s.exact = !a.shape.Crossed()
 	for range most {
 		step, gain := a.sigmaStep(t)
-		if gain < scoringEnd && !s.exact && small < scoringSmall {
-			s.exact = true
-			step, gain = a.sigmaStep(t)
-		}
 		if !(gain >= small) {
 			break
 		}
@@ -471,46 +318,31 @@ func (a *arrow) climb(t *arrowState, step []float64, z float64) (next float64, o
 // moveL stores L after the fraction h of the step from old in l.
 func (a *arrow) moveL(l, old [][]float64, step []float64, h float64) {
 	for k, c := range a.sigma.coords {
-		q := a.fac[c.f].Q
-		if !a.shape.Crossed() {
-			l[c.f][c.row*q+c.col] += h * step[k]
-			continue
-		}
-		z := h * step[k] // L ← L(I + Z)
-		if c.row == c.col {
-			z = max(z, sigmaLeast-1)
-		}
-		for i := c.row; i < q; i++ {
-			l[c.f][i*q+c.col] += old[c.f][i*q+c.row] * z
-		}
+		at := c.row*a.fac[c.f].Q + c.col
+		l[c.f][at] = old[c.f][at] + h*step[k]
 	}
 }
 
 // sigmaStep returns the next step in the coordinates, and its predicted gain.
 func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 	s := &a.sigma
+	if a.wide() {
+		return a.scoringStep(t)
+	}
 	n := len(s.coords)
-	unit, g, b := s.units(a, t.by.L), make([]float64, n), mat.NewSymDense(n, nil)
+	unit, g, b := s.units(a, t.by.L, sigmaTiny), make([]float64, n), mat.NewSymDense(n, nil)
 	for i, c := range s.coords {
-		if a.shape.Crossed() {
-			unit[i] = 1
-		}
 		g[i] = unit[i] * s.grad[c.f][c.row*a.fac[c.f].Q+c.col]
 	}
-	switch {
-	case !a.shape.Crossed():
-		a.hessian(t, unit, b)
-	case !s.exact:
-		a.information(t, b)
-	case !a.differences(t, b):
-		return nil, 0
-	}
-	return newtonStep(b, g, unit)
+	a.hessian(t, unit, b)
+	return newtonStep(b, g, unit, false)
 }
 
 // newtonStep returns Newton's step for the gradient g and the negative Hessian b in the given units,
-// and its predicted gain. The Hessian is made positive, and steps in its directions are bounded.
-func newtonStep(b *mat.SymDense, g, unit []float64) (step []float64, gain float64) {
+// and its predicted gain. The Hessian is made positive, and steps in its directions are bounded. If
+// leave is set, the step has the largest length in directions of negative curvature, because a
+// Newton step leaves a saddle slowly.
+func newtonStep(b *mat.SymDense, g, unit []float64, leave bool) (step []float64, gain float64) {
 	n := len(g)
 	var e mat.EigenSym
 	if !e.Factorize(b, true) {
@@ -525,58 +357,17 @@ func newtonStep(b *mat.SymDense, g, unit []float64) (step []float64, gain float6
 		for i := range n {
 			c += v.At(i, k) * g[i]
 		}
+		saddle := leave && x < -1e-8*values[n-1]
 		x = max(math.Abs(x), 1e-8*values[n-1], 1e-12)
 		y := max(-sigmaLongest, min(sigmaLongest, c/x))
+		if saddle {
+			y = math.Copysign(sigmaLongest, c)
+			x = min(x, math.Abs(c/y)) // the gain is at least |cy|/2
+		}
 		gain += c*y - 0.5*x*y*y
 		for i := range n {
 			step[i] += v.At(i, k) * y * unit[i]
 		}
 	}
 	return step, gain
-}
-
-// differences stores the negative Hessian in the relative changes in b, from differences of the
-// gradient.
-func (a *arrow) differences(t *arrowState, b *mat.SymDense) bool {
-	s := &a.sigma
-	step, old := make([]float64, len(s.coords)), t.by.L
-	defer func() { t.by.L = old }()
-	for i := range s.coords {
-		t.by.L = gauss.CloneLists(old)
-		step[i] = sigmaDiff
-		a.moveL(t.by.L, old, step, 1)
-		step[i] = 0
-		if z := a.logZ(t, s.next); math.IsInf(z, -1) {
-			return false
-		}
-		for k, e := range s.coords {
-			at := e.row*a.fac[e.f].Q + e.col
-			x := -(s.next[e.f][at] - s.grad[e.f][at]) / sigmaDiff
-			if i == k {
-				b.SetSym(i, i, b.At(i, i)+x)
-			} else {
-				b.SetSym(i, k, b.At(i, k)+0.5*x)
-			}
-		}
-	}
-	return true
-}
-
-// information stores the information of the relative changes in b.
-func (a *arrow) information(t *arrowState, b *mat.SymDense) {
-	s := &a.sigma
-	for i, c := range s.coords {
-		q := a.fac[c.f].Q
-		for k, e := range s.coords[:i+1] {
-			if e.f == c.f {
-				b.SetSym(i, k, s.info[c.f][(c.row*q+c.col)*q*q+e.row*q+e.col])
-			}
-		}
-		x := b.At(i, i)
-		if scale := s.scale[c.f]; scale != nil {
-			square := t.by.L[c.f][c.row*q+c.row] / scale[c.row]
-			x += 2 * square * square
-		}
-		b.SetSym(i, i, x)
-	}
 }

@@ -128,7 +128,7 @@ func (s *ArrowSums) Spread(l [][]float64, sums *gauss.Sums, hb, hg []float64, ra
 // row.
 func (s *ArrowSums) Length(l, move [][]float64) (most float64) {
 	a := s.a
-	units := a.sigma.units(a, l)
+	units := a.sigma.units(a, l, sigmaTiny)
 	for k, c := range a.sigma.coords {
 		most = max(most, math.Abs(move[c.f][c.row*a.fac[c.f].Q+c.col])/units[k])
 	}
@@ -143,7 +143,7 @@ func (s *ArrowSums) Rate(l, move, lastL, lastMove [][]float64, last float64) flo
 		return 1
 	}
 	a := s.a
-	units := a.sigma.units(a, l)
+	units := a.sigma.units(a, l, sigmaTiny)
 	var dx, dr float64
 	for k, c := range a.sigma.coords {
 		i := c.row*a.fac[c.f].Q + c.col

@@ -204,21 +204,24 @@ func TestArrowSlope(t *testing.T) {
 // singular and at regular L.
 func TestArrowHessian(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	for _, factors := range arrowFactors[:3] {
+	for _, factors := range arrowFactors {
 		for _, kind := range []string{"regular", "sd 0", "correlation 1", "no prior"} {
 			const h = 1e-5
 			p := newArrowProblem(t, 60, factors, rng)
-			a, q := p.a, factors[0][1]
+			a := p.a
 			s := &arrowState{}
 			s.by.ArrowShape, s.by.L = a.shape, gauss.CloneLists(a.cur.by.L)
-			switch kind {
-			case "sd 0":
-				clear(s.by.L[0][(q-1)*q:])
-			case "correlation 1":
-				s.by.L[0][q*q-1] = 0
-			}
-			if kind != "regular" {
-				a.sigma.scale[0] = nil
+			for f, l := range s.by.L {
+				q := a.fac[f].Q
+				switch kind {
+				case "sd 0":
+					clear(l[(q-1)*q:])
+				case "correlation 1":
+					l[q*q-1] = 0
+				}
+				if kind != "regular" {
+					a.sigma.scale[f] = nil
+				}
 			}
 			a.sum(s, a.in(a.in1, p.delta), a.in(a.in2, p.b))
 			n := len(a.sigma.coords)
@@ -231,13 +234,14 @@ func TestArrowHessian(t *testing.T) {
 			for k, c := range a.sigma.coords {
 				grads := [2][][]float64{gauss.CloneLists(s.by.L), gauss.CloneLists(s.by.L)}
 				for i, x := range []float64{h, -h} {
-					s.by.L[0][c.row*q+c.col] += x
+					at := c.row*a.fac[c.f].Q + c.col
+					s.by.L[c.f][at] += x
 					a.logZ(s, grads[i])
-					s.by.L[0][c.row*q+c.col] -= x
+					s.by.L[c.f][at] -= x
 				}
 				for m, e := range a.sigma.coords {
-					at := e.row*q + e.col
-					want := -(grads[0][0][at] - grads[1][0][at]) / (2 * h) * unit[k] * unit[m]
+					at := e.row*a.fac[e.f].Q + e.col
+					want := -(grads[0][e.f][at] - grads[1][e.f][at]) / (2 * h) * unit[k] * unit[m]
 					if !(math.Abs(got.At(k, m)-want) <= 1e-6*(1+math.Abs(want))) {
 						t.Errorf("%v, %s: element %d, %d is %v, want %v", factors, kind, k, m, got.At(k, m),
 							want)

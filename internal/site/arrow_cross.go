@@ -1,0 +1,444 @@
+package site
+
+import (
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// This file extends arrow_curve.go to several factors. The first factor is eliminated as there, but
+// F_g has only the columns of the border that level g meets. The other factors are in the border,
+// with the matrix A′ = A − Σ B_gᵀE_g and the coefficients h′ = h_w − Σ E_gᵀh_g that are left when the
+// first factor is eliminated. With the covariance P of the border and the mean w̄,
+//
+//	W_BB = A′Q,   W_gB = F_gQ,   Q = I − PA′,   s_B = h′ − A′w̄.
+//
+// Hence, with N_k = Σ_g F_gᵀE_kF_g and r_k = Σ_g F_gᵀE_ks_g for a pair k of the first factor, and
+// with a pair l of another factor,
+//
+//	∂²log Z = ½tr(QᵀN_kQ E_l) − r_kᵀQ E_ls_B.
+//
+// The gradient needs only W_BBL = A′L̃P̃, where P = L̃P̃L̃ᵀ, and costs one inverse of the border. The
+// Hessian costs a few products of matrices more. Nothing is divided by L.
+//
+// With a wide border, steps are Fisher scoring steps in relative changes, L ← L(I + Z), because
+// these need no products of matrices. With R = I − var(v_g), the information is Σ_g R_ad R_bc +
+// R_ac R_bd of the elements ab and cd of Z. It has no products of different factors.
+
+// scoringBorder is the number of columns from which a border is wide. A step then costs so much that
+// the next profile continues early.
+const (
+	scoringBorder = 300
+	scoringSteps  = 4
+	scoringSmall  = 1e-5
+	scoringLeast  = 0.1 // part of a diagonal element of L that a step leaves
+)
+
+// wide reports whether steps of L are scoring steps.
+func (a *arrow) wide() bool { return a.shape.Crossed() && len(a.shape.Border) > scoringBorder }
+
+// crossCurve holds what the border adds to a sigmaCurve.
+type crossCurve struct {
+	s    []float64   // s_B
+	al   []float64   // a row of A′L̃
+	info [][]float64 // information of each factor, n×n for its n elements, with a wide border
+
+	pa, q, w []float64 // PA′ with the opposite sign, Q and W_BB
+	nq       []float64 // N_kQ of a pair
+	bend     []float64 // ∂²log Z of the pairs of all factors, lower triangle
+}
+
+// crossSlopes adds the gradient of log Z in the elements of L to grad.
+func (a *arrow) crossSlopes(t *arrowState, grad [][]float64) {
+	s, c, m := &a.sigma, &a.sigma.curve.cross, len(a.shape.Border)
+	s.inv = append(s.inv[:0], t.by.Chol...)
+	dense.InvertUntil(a.crew.Halt, s.inv, m)
+	dense.FillUpper(s.inv, m)
+	a.inverse = append(a.inverse[:0], s.inv...)
+	t.by.Unwhiten(a.inverse)
+	if c.info == nil {
+		for i := range a.fac {
+			n := len(a.fac[i].L)
+			c.info = append(c.info, make([]float64, n*n))
+		}
+	}
+	a.crossLevels(t)
+	addSlope(grad[0], s.curve.total.slope, t.by.L[0], a.fac[0].Q)
+	copy(c.info[0], s.curve.total.info)
+	c.s = append(c.s[:0], a.hb...)
+	t.by.Reduce(a.hg, c.s)
+	for i := range m {
+		c.s[i] -= floats.Dot(t.by.Schur[i*m:(i+1)*m], s.mean.W)
+	}
+	var r [gauss.MostEffects * gauss.MostEffects]float64
+	for k := range a.fac[1:] {
+		f := &a.fac[k+1]
+		q, own := f.Q, grad[k+1]
+		clear(c.info[k+1])
+		for h := range f.Levels {
+			at := f.offset + h*q
+			for i := range q {
+				c.al = append(c.al[:0], t.by.Schur[(at+i)*m:(at+i+1)*m]...)
+				t.by.ToUnits(c.al)
+				for j := range i + 1 {
+					own[i*q+j] += c.s[at+i]*s.mean.Unit[at+j] -
+						floats.Dot(c.al, s.inv[(at+j)*m:(at+j+1)*m])
+				}
+			}
+			if a.wide() {
+				for i := range q {
+					for j := range q {
+						r[i*q+j] = -s.inv[(at+i)*m+at+j]
+					}
+					r[i*q+i]++
+				}
+				addInfo(c.info[k+1], r[:q*q], q)
+			}
+		}
+	}
+}
+
+// crossLevels computes the sums over the levels of the first factor.
+func (a *arrow) crossLevels(t *arrowState) {
+	s, f, m := &a.sigma, &a.fac[0], len(a.shape.Border)
+	c, q, wide := &s.curve, f.Q, a.wide()
+	c.pairs = pairsOf(c.pairs[:0], q)
+	r := a.solveWork // h_g − B_gw̄
+	copy(r, a.hg)
+	t.by.Residual(s.mean.W, r)
+	block := gauss.Block{Q: q, L: t.by.L[0]}
+	c.cov = block.Covariance()
+	dense.ResizeAll(len(t.by.Sums.B), &c.f, &c.fp)
+	clear(c.f)
+	for len(c.parts) < len(a.chunks)-1 {
+		c.parts = append(c.parts, levelCurve{})
+	}
+	for k := range a.chunks[1:] {
+		c.parts[k].clear(q, len(c.pairs), m)
+	}
+	a.chunked(func(k, lo, hi int) {
+		for g := lo; g < hi; g++ {
+			if a.begin[g] == a.begin[g+1] {
+				continue // D, B and h are 0
+			}
+			at, end := a.shape.Ptr[g], a.shape.Ptr[g+1]
+			c.project(&c.parts[k], t.by.Sums.D[g*q*q:(g+1)*q*q], t.by.Sums.B[at:end], c.f[at:end],
+				r[g*q:(g+1)*q])
+		}
+	})
+	if rows := f.Levels * q; a.shape.Full {
+		clear(c.fp)
+		fma.Gemm(fma.Run{Halt: a.crew.Halt}, 1, fma.Of(c.f, rows, m, m), fma.Of(a.inverse, m, m, m),
+			fma.Of(c.fp, rows, m, m))
+	}
+	a.chunked(func(k, lo, hi int) {
+		part := &c.parts[k]
+		for g := lo; g < hi; g++ {
+			if a.begin[g] == a.begin[g+1] {
+				continue
+			}
+			at, end := a.shape.Ptr[g], a.shape.Ptr[g+1]
+			own := r[g*q : (g+1)*q]
+			if !a.shape.Full {
+				a.timesInverse(c.fp[at:end], c.f[at:end], g)
+			}
+			c.level(part, t.by.Sums.D[g*q*q:(g+1)*q*q], c.f[at:end], c.fp[at:end], own)
+			if wide {
+				c.inform(part, t.by.L[0], own)
+				continue
+			}
+			width := a.shape.Width(g)
+			for p, x := range c.pairs {
+				w, to := pairShare(x), part.cross[p*m:(p+1)*m]
+				for _, ik := range [][2]int{x, {x[1], x[0]}} {
+					row := c.f[at+ik[1]*width : at+(ik[1]+1)*width]
+					a.scatter(to, w*own[ik[0]], row, g)
+				}
+			}
+		}
+	})
+	c.add(len(a.chunks)-1, q, m)
+}
+
+// scatter adds x times a row of B_g, or of a matrix of the same shape, to the vector dst of the
+// border.
+func (a *arrow) scatter(dst []float64, x float64, row []float64, g int) {
+	d := a.x.Cols
+	gauss.AddTimes(dst[:d], x, row[:d])
+	for k, j := range a.shape.Pat[g] {
+		dst[j] += x * row[d+k]
+	}
+}
+
+// inform adds the information of a level whose T_g and −s_gs_gᵀ − F_gPF_gᵀ are in the work of p.
+func (c *sigmaCurve) inform(p *levelCurve, l, s []float64) {
+	q := len(s)
+	t, z := p.work[q*q:2*q*q], p.work[2*q*q:3*q*q]
+	var w, wl, r [gauss.MostEffects * gauss.MostEffects]float64
+	for i := range q {
+		for j := range q {
+			w[i*q+j] = t[i*q+j] + z[i*q+j] + s[i]*s[j]
+		}
+	}
+	gauss.SmallMul(wl[:], w[:], l, q)
+	for i := range q { // R = LᵀWL
+		for j := range q {
+			for k := i; k < q; k++ {
+				r[i*q+j] += l[k*q+i] * wl[k*q+j]
+			}
+		}
+	}
+	addInfo(p.info, r[:], q)
+}
+
+// addInfo adds the information of effects with the given R to info.
+func addInfo(info, r []float64, q int) {
+	n := q * q
+	for i := range q {
+		for j := range q {
+			for k := range q {
+				for l := range q {
+					info[(i*q+j)*n+k*q+l] += r[i*q+l]*r[j*q+k] + r[i*q+k]*r[j*q+l]
+				}
+			}
+		}
+	}
+}
+
+// scoringStep is sigmaStep for a wide border.
+func (a *arrow) scoringStep(t *arrowState) (step []float64, gain float64) {
+	s := &a.sigma
+	n := len(s.coords)
+	unit, g, b := make([]float64, n), make([]float64, n), mat.NewSymDense(n, nil)
+	for i, c := range s.coords {
+		unit[i] = 1
+		q := a.fac[c.f].Q
+		for k := c.row; k < q; k++ {
+			g[i] += t.by.L[c.f][k*q+c.row] * s.grad[c.f][k*q+c.col]
+		}
+	}
+	a.information(t, b)
+	z, gain := newtonStep(b, g, unit, false)
+	if z == nil {
+		return nil, 0
+	}
+	for i, c := range s.coords {
+		if c.row == c.col {
+			z[i] = max(z[i], scoringLeast-1)
+		}
+	}
+	return a.absolute(t.by.L, z), gain
+}
+
+// absolute returns the changes of the coordinates that follow from the relative changes z.
+func (a *arrow) absolute(l [][]float64, z []float64) []float64 {
+	step := make([]float64, len(z))
+	for i, x := range a.sigma.coords {
+		q := a.fac[x.f].Q
+		for k, y := range a.sigma.coords {
+			if x.f == y.f && x.col == y.col && y.row <= x.row {
+				step[i] += l[x.f][x.row*q+y.row] * z[k]
+			}
+		}
+	}
+	return step
+}
+
+// information stores the information of the relative changes in b, for a wide border. Function logZ
+// has computed the gradient at t.
+func (a *arrow) information(t *arrowState, b *mat.SymDense) {
+	s := &a.sigma
+	for i, c := range s.coords {
+		q := a.fac[c.f].Q
+		for k, e := range s.coords[:i+1] {
+			if e.f == c.f {
+				b.SetSym(i, k, s.curve.cross.info[c.f][(c.row*q+c.col)*q*q+e.row*q+e.col])
+			}
+		}
+		x := b.At(i, i)
+		if scale := s.scale[c.f]; scale != nil {
+			square := t.by.L[c.f][c.row*q+c.row] / scale[c.row]
+			x += 2 * square * square
+		}
+		b.SetSym(i, i, x)
+	}
+}
+
+// crossBend returns the second derivatives of log Z in the pairs of all factors, in the lower
+// triangle, the number of the first pair of each factor, and 2∂log Z/∂Σ of each factor.
+func (a *arrow) crossBend(t *arrowState) (first []int, bend []float64, slopes [][]float64) {
+	s, m := &a.sigma, len(a.shape.Border)
+	c, o := &s.curve, &s.curve.cross
+	run := fma.Run{Halt: a.crew.Halt}
+	of := func(x []float64) fma.Matrix { return fma.Of(x, m, m, m) }
+	dense.ResizeAll(m*m, &o.pa, &o.w)
+	clear(o.pa)
+	clear(o.w)
+	fma.Gemm(run, -1, of(a.inverse), of(t.by.Schur), of(o.pa))
+	for i := range m {
+		o.pa[i*m+i]++ // now it is Q
+	}
+	o.q = o.pa
+	fma.Gemm(run, 1, of(t.by.Schur), of(o.q), of(o.w))
+	n := 0
+	for i := range a.fac {
+		first = append(first, n)
+		n += len(pairsOf(nil, a.fac[i].Q))
+	}
+	o.bend = dense.Resize(o.bend, n*n)
+	clear(o.bend)
+	a.bendFirst(n)
+	slopes = append(slopes, c.total.slope)
+	push := make([][]float64, n) // E_ls_B of the pairs of the border
+	for k := range a.fac[1:] {
+		f := &a.fac[k+1]
+		q, slope := f.Q, make([]float64, f.Q*f.Q)
+		for h := range f.Levels {
+			at := f.offset + h*q
+			for i := range q {
+				for j := range q {
+					slope[i*q+j] += o.s[at+i]*o.s[at+j] - o.w[(at+i)*m+at+j]
+				}
+			}
+		}
+		slopes = append(slopes, slope)
+		for i, x := range pairsOf(nil, q) {
+			u := make([]float64, m)
+			for h := range f.Levels {
+				at := f.offset + h*q
+				u[at+x[0]] += pairShare(x) * o.s[at+x[1]]
+				u[at+x[1]] += pairShare(x) * o.s[at+x[0]]
+			}
+			push[first[k+1]+i] = u
+		}
+	}
+	a.bendBorder(first, push, n)
+	return first, o.bend, slopes
+}
+
+// bendFirst stores the second derivatives in the pairs of the first factor, and in one of them and a
+// pair of another factor without the terms with s_B.
+func (a *arrow) bendFirst(n int) {
+	s, f, m := &a.sigma, &a.fac[0], len(a.shape.Border)
+	c, o := &s.curve, &s.curve.cross
+	run := fma.Run{Halt: a.crew.Halt}
+	of := func(x []float64) fma.Matrix { return fma.Of(x, m, m, m) }
+	own := len(c.pairs)
+	dense.ResizeAll(m*m, &c.n, &o.nq)
+	c.np = dense.Resize(c.np, own*m*m)
+	clear(c.np)
+	for k, x := range c.pairs {
+		clear(c.n)
+		for g := range f.Levels {
+			at, width := a.shape.Ptr[g], a.shape.Width(g)
+			if a.begin[g] == a.begin[g+1] {
+				continue
+			}
+			for _, ik := range [][2]int{x, {x[1], x[0]}} {
+				left := c.f[at+ik[0]*width : at+(ik[0]+1)*width]
+				right := c.f[at+ik[1]*width : at+(ik[1]+1)*width]
+				for i, y := range left {
+					row := i
+					if i >= a.x.Cols {
+						row = int(a.shape.Pat[g][i-a.x.Cols])
+					}
+					a.scatter(c.n[row*m:(row+1)*m], pairShare(x)*y, right, g)
+				}
+			}
+		}
+		np := c.np[k*m*m : (k+1)*m*m]
+		fma.Gemm(run, 1, of(c.n), of(a.inverse), of(np))
+		clear(o.nq)
+		fma.Gemm(run, 1, of(c.n), of(o.q), of(o.nq))
+		pair := own
+		for j := range a.fac[1:] {
+			b := &a.fac[j+1]
+			for _, y := range pairsOf(nil, b.Q) {
+				sum := 0.0
+				for i := range m {
+					qi, ni := o.q[i*m:(i+1)*m], o.nq[i*m:(i+1)*m]
+					for at := b.offset; at < b.offset+b.Levels*b.Q; at += b.Q {
+						sum += qi[at+y[0]] * ni[at+y[1]]
+					}
+				}
+				o.bend[pair*n+k] = pairShare(y) * sum
+				pair++
+			}
+		}
+	}
+	pr := make([]float64, m)
+	for k := range own {
+		for i := range pr {
+			pr[i] = floats.Dot(a.inverse[i*m:(i+1)*m], c.total.cross[k*m:(k+1)*m])
+		}
+		for l := range k + 1 {
+			o.bend[k*n+l] = c.total.bend[k*own+l] + floats.Dot(pr, c.total.cross[l*m:(l+1)*m]) +
+				0.5*traceOfProduct(c.np[k*m*m:(k+1)*m*m], c.np[l*m*m:(l+1)*m*m], m)
+		}
+	}
+}
+
+// traceOfProduct returns tr(xy) of two m×m matrices.
+func traceOfProduct(x, y []float64, m int) (sum float64) {
+	for i := range m {
+		for j := range m {
+			sum += x[i*m+j] * y[j*m+i]
+		}
+	}
+	return sum
+}
+
+// bendBorder adds the second derivatives in pairs of factors of the border, and the terms with s_B.
+func (a *arrow) bendBorder(first []int, push [][]float64, n int) {
+	m := len(a.shape.Border)
+	c, o := &a.sigma.curve, &a.sigma.curve.cross
+	times := func(x, u []float64) []float64 {
+		v := make([]float64, m)
+		for i := range v {
+			v[i] = floats.Dot(x[i*m:(i+1)*m], u)
+		}
+		return v
+	}
+	for l, u := range push {
+		if u == nil {
+			continue
+		}
+		qu, wu := times(o.q, u), times(o.w, u)
+		for k := range c.pairs {
+			o.bend[l*n+k] -= floats.Dot(c.total.cross[k*m:(k+1)*m], qu)
+		}
+		for k := range l + 1 {
+			if push[k] != nil {
+				o.bend[l*n+k] -= floats.Dot(push[k], wu)
+			}
+		}
+	}
+	for k := range a.fac[1:] {
+		x := &a.fac[k+1]
+		for l := range k + 1 {
+			y := &a.fac[l+1]
+			for i, p := range pairsOf(nil, x.Q) {
+				for j, r := range pairsOf(nil, y.Q) {
+					if row, col := first[k+1]+i, first[l+1]+j; row >= col {
+						o.bend[row*n+col] += pairShare(p) * pairShare(r) * a.pairTrace(x, y, p, r)
+					}
+				}
+			}
+		}
+	}
+}
+
+// pairTrace returns Σ w_il w_km + w_im w_kl over the blocks w of W_BB with the rows of a level of x and
+// the columns of a level of y, for the pairs ik and lm.
+func (a *arrow) pairTrace(x, y *arrowFactor, ik, lm [2]int) (sum float64) {
+	w, m := a.sigma.curve.cross.w, len(a.shape.Border)
+	for at := x.offset; at < x.offset+x.Levels*x.Q; at += x.Q {
+		wi, wk := w[(at+ik[0])*m:(at+ik[0]+1)*m], w[(at+ik[1])*m:(at+ik[1]+1)*m]
+		for to := y.offset; to < y.offset+y.Levels*y.Q; to += y.Q {
+			sum += wi[to+lm[0]]*wk[to+lm[1]] + wi[to+lm[1]]*wk[to+lm[0]]
+		}
+	}
+	return sum
+}
