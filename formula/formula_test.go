@@ -212,7 +212,6 @@ func TestMistakes(t *testing.T) {
 		{"¦Surv(t, e) ~ x", "write durations as survival(time, event)"},
 		{"¦cbind(s, f) ~ x", "write successes / trials, as in cured / n ~ dose, where n counts " +
 			"successes and failures"},
-		{"y ~ x + ¦offset(log(n))", "write exposure(n) in place of offset(log(n))"},
 		{"y ~ x + (1 | sales ¦region)", "backquotes around a name with spaces"},
 		{"survival(t¦) ~ x", "unexpected ); expected , and the column that is 1"},
 		{"survival(t, ¦) ~ x", "expected a column of the events"},
