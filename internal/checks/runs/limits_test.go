@@ -235,13 +235,13 @@ func TestMemory(t *testing.T) {
 		"ScoreFunction": {func() error { return objective(ScoreFunction(1e7)) },
 			"an estimate from 10000000 draws of 1000 dimensions needs 240 GB"},
 		"Pathwise": {func() error { return objective(Pathwise(math.MaxInt)) },
-			"use fewer Samples"},
+			"use fewer samples"},
 		"GaussHermite": {func() error {
 			_,
 				err := GaussHermite(math.MaxInt).SetupSites(BernoulliLogit{})
 			return err
 		},
-			"use fewer Nodes"},
+			"use fewer nodes"},
 	} {
 		if name == "HeldOut" { // whose draws fit under the default
 			defer debug.SetMemoryLimit(debug.SetMemoryLimit(200 << 20))
