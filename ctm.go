@@ -13,7 +13,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/topic"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -427,7 +426,7 @@ func (p *CTMPosterior) doc(n int) *ctmDoc {
 	}
 	d := &ctmDoc{q: p.fit.Doc(n)}
 	if p.docs != nil {
-		d.of, d.doc = p, p.docs[n]
+		d.of, d.doc = p.fit, p.docs[n]
 	}
 	return d
 }
@@ -446,19 +445,6 @@ func (p *CTMPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 		}
 		return err
 	})
-}
-
-// means stores the means of the topic proportions over draws in dst.
-func (d *ctmDoc) means(dst []float64) []float64 {
-	const draws = 400
-	dst = dense.Dest(dst, len(d.q.Mean))
-	clear(dst)
-	rng := rand.New(rand.NewPCG(seed1, seed2))
-	x := make([]float64, len(dst))
-	for range draws {
-		floats.AddScaled(dst, 1.0/draws, d.q.Rand(x, rng))
-	}
-	return dst
 }
 
 // Similar returns the indices of the n training documents whose mean topic proportions are nearest
@@ -484,27 +470,7 @@ func (p *CTMPosterior) Infer(d Document) (*DocPosterior, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	return &DocPosterior{ctm: &ctmDoc{q, p, topic.Doc(d).Clone()}}, nil
-}
-
-// ctmDoc is q(z) = N(m, V) for the topic logits z of a document, whose topic proportions are
-// softmax(z).
-type ctmDoc struct {
-	q   *topic.Logits
-	of  *CTMPosterior // nil if the posterior comes from a file without words
-	doc topic.Doc     // valid if of is not nil
-}
-
-// proportions is DocPosterior.Proportions for a valid level.
-func (d *ctmDoc) proportions(level float64) (mean, lo, hi []float64) {
-	if d.of != nil && len(d.doc.Words) > 0 {
-		rng := rand.New(rand.NewPCG(seed1, seed2))
-		mean, lo, hi, err := d.of.fit.Proportions(d.doc, level, rng)
-		if err == nil {
-			return mean, lo, hi
-		}
-	}
-	return d.q.Proportions(level, rand.New(rand.NewPCG(seed1, seed2)))
+	return &DocPosterior{ctm: &ctmDoc{q, p.fit, topic.Doc(d).Clone()}}, nil
 }
 
 // HeldOut returns the out-of-sample score on the documents of c, which should not be training data.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -19,7 +18,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/mathext"
 )
 
 // LDA is latent Dirichlet allocation, a topic model (Blei, Ng and Jordan, JMLR 2003). With K topics
@@ -390,7 +388,7 @@ func (p *LDAPosterior) Infer(d Document) (*DocPosterior, error) {
 		return nil, err
 	}
 	elbo := p.engine().Infer(make([]float64, p.k), p.mu, topic.Doc(d))
-	return &DocPosterior{lda: &ldaDoc{gamma, elbo, p, topic.Doc(d).Clone()}}, nil
+	return &DocPosterior{lda: &ldaDoc{gamma, elbo, p.intervalsOf(topic.Doc(d).Clone())}}, nil
 }
 
 // propagate stores γ of d in dst; nil allocates.
@@ -413,52 +411,6 @@ func checkLDADoc(d topic.Doc, terms int) error {
 			"%v: %w", n, ldaMostTokens, ErrNotFinite)
 	}
 	return nil
-}
-
-// ldaDoc is a Dirichlet(γ) for the topic proportions θ of a document; see DocPosterior.
-type ldaDoc struct {
-	gamma []float64
-	elbo  float64
-	of    *LDAPosterior // nil if the posterior comes from a file without words
-	doc   topic.Doc     // valid if of is not nil
-}
-
-// rand stores a draw from Dirichlet(γ) in dst, of length K.
-func (d *ldaDoc) rand(dst []float64, rng *rand.Rand) []float64 {
-	dst = dense.Dest(dst, len(d.gamma))
-	if len(dst) == 1 {
-		dst[0] = 1
-		return dst
-	}
-	stat := make([]float64, len(dst))
-	expfam.DirichletFamily{K: len(dst)}.Rand(dst, stat, d.gamma, rng)
-	return dst
-}
-
-// proportions is DocPosterior.Proportions for a valid level.
-func (d *ldaDoc) proportions(level float64) (mean, lo, hi []float64) {
-	if d.of != nil {
-		lo, hi = d.of.engine().Intervals(d.of.logs, d.doc, level)
-		return d.means(nil), lo, hi
-	}
-	sum := floats.Sum(d.gamma)
-	for _, g := range d.gamma {
-		if g == sum { // one topic
-			lo, hi = append(lo, 1), append(hi, 1)
-			continue
-		}
-		lo = append(lo, mathext.InvRegIncBeta(g, sum-g, (1-level)/2))
-		hi = append(hi, mathext.InvRegIncBeta(g, sum-g, (1+level)/2))
-	}
-	return d.means(nil), lo, hi
-}
-
-// means stores the means of the topic proportions in dst.
-func (d *ldaDoc) means(dst []float64) []float64 {
-	dst = dense.Dest(dst, len(d.gamma))
-	copy(dst, d.gamma)
-	floats.Scale(1/floats.Sum(dst), dst)
-	return dst
 }
 
 // ldaTrain holds the training documents of a posterior. Their γ are computed at the first use.
@@ -503,9 +455,16 @@ func (p *LDAPosterior) doc(n int) *ldaDoc {
 	}
 	d := &ldaDoc{gamma: p.trained()[n*p.k : (n+1)*p.k : (n+1)*p.k], elbo: math.NaN()}
 	if p.train.docs != nil {
-		d.of, d.doc = p, p.train.docs[n]
+		d.intervals = p.intervalsOf(p.train.docs[n])
 	}
 	return d
+}
+
+// intervalsOf returns ldaDoc.intervals of the document d, which must not change.
+func (p *LDAPosterior) intervalsOf(d topic.Doc) func(level float64) (lo, hi []float64) {
+	return func(level float64) (lo, hi []float64) {
+		return p.engine().Intervals(p.logs, d, level)
+	}
 }
 
 // engine returns the E-step of a document.

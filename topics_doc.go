@@ -5,7 +5,11 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expfam"
+	"github.com/pgsvi/pgsvi/internal/topic"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // DocPosterior is the approximate posterior of the topic proportions of one document, given the
@@ -112,4 +116,84 @@ func checkLevel(level float64) {
 	if !(level > 0 && level < 1) {
 		panic(fmt.Sprintf("pgsvi: the level of Proportions is %v; it must be in (0, 1)", level))
 	}
+}
+
+// ctmDoc is q(z) = N(m, V) for the topic logits z of a document, whose topic proportions are
+// softmax(z).
+type ctmDoc struct {
+	q   *topic.Logits
+	of  *topic.Fitted // nil if the posterior comes from a file without words
+	doc topic.Doc     // valid if of is not nil
+}
+
+// means stores the means of the topic proportions over draws in dst.
+func (d *ctmDoc) means(dst []float64) []float64 {
+	const draws = 400
+	dst = dense.Dest(dst, len(d.q.Mean))
+	clear(dst)
+	rng := rand.New(rand.NewPCG(seed1, seed2))
+	x := make([]float64, len(dst))
+	for range draws {
+		floats.AddScaled(dst, 1.0/draws, d.q.Rand(x, rng))
+	}
+	return dst
+}
+
+// proportions is DocPosterior.Proportions for a valid level.
+func (d *ctmDoc) proportions(level float64) (mean, lo, hi []float64) {
+	if d.of != nil && len(d.doc.Words) > 0 {
+		rng := rand.New(rand.NewPCG(seed1, seed2))
+		mean, lo, hi, err := d.of.Proportions(d.doc, level, rng)
+		if err == nil {
+			return mean, lo, hi
+		}
+	}
+	return d.q.Proportions(level, rand.New(rand.NewPCG(seed1, seed2)))
+}
+
+// ldaDoc is a Dirichlet(γ) for the topic proportions θ of a document; see DocPosterior.
+type ldaDoc struct {
+	gamma []float64
+	elbo  float64
+	// intervals returns the ends of the intervals of the proportions of the document. It is nil if the
+	// posterior comes from a file without words.
+	intervals func(level float64) (lo, hi []float64)
+}
+
+// rand stores a draw from Dirichlet(γ) in dst, of length K.
+func (d *ldaDoc) rand(dst []float64, rng *rand.Rand) []float64 {
+	dst = dense.Dest(dst, len(d.gamma))
+	if len(dst) == 1 {
+		dst[0] = 1
+		return dst
+	}
+	stat := make([]float64, len(dst))
+	expfam.DirichletFamily{K: len(dst)}.Rand(dst, stat, d.gamma, rng)
+	return dst
+}
+
+// proportions is DocPosterior.Proportions for a valid level.
+func (d *ldaDoc) proportions(level float64) (mean, lo, hi []float64) {
+	if d.intervals != nil {
+		lo, hi = d.intervals(level)
+		return d.means(nil), lo, hi
+	}
+	sum := floats.Sum(d.gamma)
+	for _, g := range d.gamma {
+		if g == sum { // one topic
+			lo, hi = append(lo, 1), append(hi, 1)
+			continue
+		}
+		lo = append(lo, mathext.InvRegIncBeta(g, sum-g, (1-level)/2))
+		hi = append(hi, mathext.InvRegIncBeta(g, sum-g, (1+level)/2))
+	}
+	return d.means(nil), lo, hi
+}
+
+// means stores the means of the topic proportions in dst.
+func (d *ldaDoc) means(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(d.gamma))
+	copy(dst, d.gamma)
+	floats.Scale(1/floats.Sum(dst), dst)
+	return dst
 }
