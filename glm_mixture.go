@@ -3,13 +3,9 @@ package pgsvi
 import (
 	"fmt"
 	"math"
-	"sync"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mat"
 )
 
 // This file holds the posterior of a GLM that is a mixture over hyperparameters: over covariances of
@@ -73,63 +69,6 @@ func (p *GLMPosterior) componentOf(k int) *GLMPosterior {
 		part.prior = a.PriorOf(part.prior)
 	}
 	return part
-}
-
-// latentParts stores the latent moments of each component of the mixture of p, part by part, and
-// returns the uncertainty of learned parameters, which is the same for all of them. The model has
-// one latent value per row.
-func (p *GLMPosterior) latentParts(m, v []float64, x mat.Matrix) *paramSpread {
-	n := len(m) / len(p.mixture.means)
-	if n > fewRows || !p.latentFew(m, v, x, n) {
-		p.latentBlocks(m, v, x, n)
-	}
-	return p.spreadAt(x, n)
-}
-
-// rowMoments stores the latent moments of rows lo … hi−1 in the slices of n rows, for each component
-// of the mixture of p, or for p itself if it has no mixture. The index selects the rows of g.
-func (p *GLMPosterior) rowMoments(m, v []float64, n, lo, hi int, g *design.Matrix, index []int) {
-	for from := 0; from < len(m); from += n {
-		mean, cov := p.mean, p.wide()
-		if mix := p.mixture; mix != nil {
-			k := from / n
-			mean, cov = mix.means[k], mix.Mixture.Of[k]
-			if p.spread != nil {
-				_, parts := p.components()
-				cov = parts[k].(*GLMPosterior).wide()
-			}
-		}
-		of, vary := m[from+lo:from+hi], v[from+lo:from+hi]
-		g.Mul(of, mean, index)
-		cov.Variances(vary, g, index)
-		finiteOrNaN(of, vary)
-	}
-}
-
-// partWork holds the moments of the components of a mixture.
-type partWork struct{ m, v []float64 }
-
-var partWorks = sync.Pool{New: func() any { return new(partWork) }}
-
-// latentMixture is latent for the mixture of p, with one latent value per row.
-func (p *GLMPosterior) latentMixture(m, v []float64, x mat.Matrix) {
-	w := partWorks.Get().(*partWork)
-	defer partWorks.Put(w)
-	prob := p.mixture.Mixture.Prob
-	dense.ResizeAll(len(m)*len(prob), &w.m, &w.v)
-	if n := len(m); n > fewRows || !p.latentFew(w.m, w.v, x, n) {
-		p.latentBlocks(w.m, w.v, x, n)
-	}
-	mixRows(m, v, prob, w.m, w.v)
-}
-
-// latentMixed is latent for the mixture of p, for a Softmax.
-func (p *GLMPosterior) latentMixed(m, v []float64, x mat.Matrix) {
-	all := &mixedPosteriors[*GLMPosterior]{prob: p.mixture.Mixture.Prob}
-	for k := range p.mixture.means {
-		all.parts = append(all.parts, p.component(k))
-	}
-	all.latent(m, v, x)
 }
 
 // checkProbs returns an error unless prob holds probabilities whose sum is 1.

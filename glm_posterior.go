@@ -6,17 +6,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/effect"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/table"
@@ -533,115 +530,6 @@ func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []fl
 	return m, v
 }
 
-// latent implements latents.
-func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
-	if latentsOf(p.lik) > 1 {
-		if p.mixture != nil {
-			p.latentMixed(m, v, x)
-		} else {
-			p.latentClasses(m, v, x)
-		}
-		return
-	}
-	if p.mixture != nil {
-		p.latentMixture(m, v, x)
-		return
-	}
-	if n := len(m); n > fewRows || !p.latentFew(m, v, x, n) {
-		p.latentBlocks(m, v, x, n)
-	}
-}
-
-// fewRows is the largest number of rows that are predicted without blocks.
-const fewRows = 16
-
-// fewWork holds a design of a few rows.
-type fewWork struct {
-	design.Matrix
-	sparse design.Rows
-}
-
-var fewWorks = sync.Pool{New: func() any { return new(fewWork) }}
-
-// latentFew is latent for n rows, which are few, or latentParts if there is a mixture. It reports
-// whether the rows are in memory.
-func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix, n int) bool {
-	w := fewWorks.Get().(*fewWork)
-	defer fewWorks.Put(w)
-	cols := p.Cols()
-	w.Rows, w.Cols, w.Sparse, w.Unit = n, p.Dim(), nil, false
-	w.Dense = w.Dense[:0]
-	switch x := x.(type) {
-	case *mat.Dense:
-		for i := range n {
-			w.Dense = append(w.Dense, x.RawRowView(i)...)
-			if p.opt.Intercept {
-				w.Dense = append(w.Dense, 1)
-			}
-		}
-	case *Sparse:
-		s := &w.sparse
-		s.Cols, s.Ptr, s.Ind, s.Val = w.Cols, append(s.Ptr[:0], 0), s.Ind[:0], s.Val[:0]
-		w.Unit = true
-		for i := range n {
-			ind, val := x.Row(i)
-			s.Ind, s.Val = append(s.Ind, ind...), append(s.Val, val...)
-			if p.opt.Intercept {
-				s.Ind, s.Val = append(s.Ind, int32(cols)), append(s.Val, 1)
-			}
-			s.Ptr = append(s.Ptr, len(s.Ind))
-		}
-		for _, one := range s.Val {
-			w.Unit = w.Unit && one == 1
-		}
-		w.Sparse = s
-	default:
-		return false
-	}
-	p.rowMoments(m, v, n, 0, n, &w.Matrix, nil)
-	return true
-}
-
-// finiteOrNaN sets mean and variance of a row to NaN if one of them is not finite, and negative
-// variances to 0.
-func finiteOrNaN(m, v []float64) {
-	for i := range m {
-		if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
-			m[i], v[i] = math.NaN(), math.NaN()
-		}
-		v[i] = math.Max(0, v[i])
-	}
-}
-
-// latentBlocks is latentFew for any number of rows, which it processes in blocks.
-func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix, n int) {
-	const block = 4 * predictBlock
-	rows := p.designs(x)
-	parallel.For(n, block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
-		g, index := rows(lo, hi)
-		p.rowMoments(m, v, n, lo, hi, g, index)
-	})
-}
-
-// designs returns a function that returns rows lo … hi−1 of x as rows of a design: all rows of it, or
-// the rows in index.
-func (p *GLMPosterior) designs(x mat.Matrix) func(lo, hi int) (g *design.Matrix, index []int) {
-	s, sparse := x.(*Sparse)
-	if !sparse {
-		return func(lo, hi int) (*design.Matrix, []int) {
-			return designOf(x, lo, hi, p.opt.Intercept), nil
-		}
-	}
-	all := newDesign(s, p.opt.Intercept)
-	return func(lo, hi int) (*design.Matrix, []int) {
-		index := make([]int, hi-lo)
-		for i := range index {
-			index[i] = lo + i
-		}
-		return all, index
-	}
-}
-
 // Names returns the names of the weights. The last is "(Intercept)" if there is an intercept. For a
 // Softmax, the names are "class=0 · x1" and so on, class by class, with the names of
 // GLMOptions.ClassNames.
@@ -677,18 +565,6 @@ func (p *GLMPosterior) weightNames() []string {
 		}
 	}
 	return names
-}
-
-// latentClasses is latent for the scores of a Softmax.
-func (p *GLMPosterior) latentClasses(m, v []float64, x mat.Matrix) {
-	k, cov, wide := latentsOf(p.lik), p.cov.(*gauss.Contrasts), p.wide()
-	rows := p.designs(x)
-	parallel.For(len(m)/k, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
-		g, index := rows(lo, hi)
-		cov.Means(m[lo*k:hi*k], p.mean, g, index)
-		wide.Variances(v[lo*k:hi*k], g, index)
-		finiteOrNaN(m[lo*k:hi*k], v[lo*k:hi*k])
-	})
 }
 
 // savedSeen holds seenRows, and the options of a fit to them.
@@ -728,30 +604,6 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 	p.opt.Covariance, p.opt.Rank = s.Covariance, s.Rank
 	p.data, p.filed = &seenRows{t.Design(), t.Y, t.Offset, t.Weight}, true
 	return nil
-}
-
-// latentSpread implements spreadLatents.
-func (p *GLMPosterior) latentSpread(m, v []float64, x mat.Matrix) *paramSpread {
-	p.latent(m, v, x)
-	return p.spreadAt(x, len(m))
-}
-
-// spreadAt returns the uncertainty of the learned parameters of the likelihood in the given number
-// of rows of x, or nil.
-func (p *GLMPosterior) spreadAt(x mat.Matrix, rows int) *paramSpread {
-	if p.spread == nil || p.spread.params == nil || latentsOf(p.lik) > 1 {
-		return nil
-	}
-	k := len(p.spread.weights)
-	s := &paramSpread{p.spread.params, make([]float64, rows*k)}
-	g, col := newDesign(x, p.opt.Intercept), make([]float64, rows)
-	for j, a := range p.spread.weights {
-		g.Mul(col, a, nil)
-		for i, v := range col {
-			s.along[i*k+j] = v
-		}
-	}
-	return s
 }
 
 // savedMixed is the JSON form of a weightMixture whose components have priors and likelihoods of

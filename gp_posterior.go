@@ -247,6 +247,9 @@ func (p *GPPosterior) likelihood() Likelihood { return p.lik }
 // components implements latents.
 func (p *GPPosterior) components() (prob []float64, parts []latents) { return p.mixture.all() }
 
+// partsAt implements latents.
+func (*GPPosterior) partsAt(mat.Matrix, []float64, []float64) *predictionMix { return nil }
+
 // latent implements latents.
 func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) { p.latentTo(m, v, nil, x) }
 

@@ -142,6 +142,9 @@ func (p *SparseGPPosterior) likelihood() Likelihood { return p.lik }
 // components implements latents.
 func (p *SparseGPPosterior) components() (prob []float64, parts []latents) { return p.mixture.all() }
 
+// partsAt implements latents.
+func (*SparseGPPosterior) partsAt(mat.Matrix, []float64, []float64) *predictionMix { return nil }
+
 // latent implements latents.
 func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
 	if p.mixture != nil {

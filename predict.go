@@ -94,6 +94,9 @@ type latents interface {
 	// components returns the parts of a mixture over hyperparameters with their probabilities, or
 	// nil if the posterior is not a mixture.
 	components() (prob []float64, parts []latents)
+	// partsAt returns the parts of the prediction at x if the posterior evaluates them together, and
+	// stores the moments of the latent values in mean and variance. Otherwise it returns nil.
+	partsAt(x mat.Matrix, mean, variance []float64) *predictionMix
 }
 
 // predictAt is the method At of every posterior. It returns no pointer, so that At is inlined and
@@ -853,21 +856,14 @@ type predictionMix struct {
 // mixAt returns the parts of the prediction of post at x, and stores the moments of the latent values
 // in mean and variance. It returns nil if post is not a mixture.
 func mixAt(post latents, x mat.Matrix, mean, variance []float64) *predictionMix {
+	if m := post.partsAt(x, mean, variance); m != nil {
+		return m
+	}
 	prob, parts := post.components()
 	if prob == nil {
 		return nil
 	}
 	m := &predictionMix{prob: prob}
-	if p, ok := post.(*GLMPosterior); ok && latentsOf(p.lik) == 1 {
-		m.m, m.v = latentSlices(len(prob) * len(mean))
-		spread := p.latentParts(m.m, m.v, x)
-		mixRows(mean, variance, prob, m.m, m.v)
-		m.split(parts, spread, len(mean))
-		if p.mixture.liks != nil {
-			m.m, m.v = nil, nil
-		}
-		return m
-	}
 	for _, part := range parts {
 		q := predictAt(part, x)
 		m.parts = append(m.parts, &q)
@@ -1216,4 +1212,15 @@ func (m *mixedPosteriors[P]) latent(mean, variance []float64, x mat.Matrix) {
 		t.add(m.prob[k], own, v)
 	}
 	t.finish()
+}
+
+// finiteOrNaN sets mean and variance of a row to NaN if one of them is not finite, and negative
+// variances to 0.
+func finiteOrNaN(m, v []float64) {
+	for i := range m {
+		if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
+			m[i], v[i] = math.NaN(), math.NaN()
+		}
+		v[i] = math.Max(0, v[i])
+	}
 }
