@@ -592,23 +592,34 @@ func (l *rowsLearning) State(c *save.Coder, n int) {
 		return
 	}
 	for _, p := range [2]*rowsPoint{&l.last, &l.best} {
-		has := p.theta != nil
-		if c.Bool(&has); c.Reading() {
-			*p = rowsPoint{}
-		}
-		if !has || c.Err() != nil {
-			continue
-		}
-		c.Floats(n, &p.theta)
-		if c.Reading() {
+		codePoint(c, &p.theta, n, func() error {
 			r, err := l.at(p.theta)
-			if c.Check(err == nil, "hyperparameters are out of range"); err != nil {
-				return
+			if err == nil {
+				p.climb = r.climb
 			}
-			p.climb = r.climb
-		}
-		p.climb.State(c, l.glm.dim())
+			return err
+		}, func() { p.climb.State(c, l.glm.dim()) })
 	}
+}
+
+// codePoint writes or reads θ and the ascent at it. A nil θ has no ascent. To read, ascent makes the
+// ascent at θ, and state reads its numbers.
+func codePoint(c *save.Coder, theta *[]float64, n int, ascent func() error, state func()) {
+	has := *theta != nil
+	if c.Bool(&has); c.Reading() {
+		*theta = nil
+	}
+	if !has || c.Err() != nil {
+		return
+	}
+	c.Floats(n, theta)
+	if c.Reading() {
+		err := ascent()
+		if c.Check(err == nil, "hyperparameters are out of range"); err != nil {
+			return
+		}
+	}
+	state()
 }
 
 // savedGLMRounds is the JSON form of the model of a glmRounds.
@@ -880,22 +891,13 @@ func (l *groupRowsLearning) climb(r *glmRounds, slack float64) error {
 func (l *groupRowsLearning) State(c *save.Coder, n int) {
 	c.Float(&l.passes)
 	for _, p := range [2]*groupRowsPoint{&l.last, &l.best} {
-		has := p.theta != nil
-		if c.Bool(&has); c.Reading() {
-			*p = groupRowsPoint{}
-		}
-		if !has || c.Err() != nil {
-			continue
-		}
-		c.Floats(n, &p.theta)
-		if c.Reading() {
+		codePoint(c, &p.theta, n, func() error {
 			r, err := l.at(p.theta)
-			if c.Check(err == nil, "hyperparameters are out of range"); err != nil {
-				return
+			if err == nil {
+				p.climb = r.arrow
 			}
-			p.climb = r.arrow
-		}
-		p.climb.State(c, l.glm.dim())
+			return err
+		}, func() { p.climb.State(c, l.glm.dim()) })
 	}
 }
 
