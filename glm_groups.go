@@ -533,8 +533,8 @@ func (s *groupRows) same(o *groupRows) bool {
 }
 
 // arrowMatrices is the number of M×M matrices of a fit with a border of M columns: factors and sums
-// of two states, what is left of the sums without the first factor, the covariance and its scaled
-// form, and the matrices of the posterior.
+// of two states, the Schur complement of the first factor, the covariance and its scaled form, and
+// the matrices of the posterior.
 const arrowMatrices = 10
 
 // groupMemory returns an error if a model of n rows and d weights with groups exceeds the memory

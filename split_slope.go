@@ -181,9 +181,9 @@ func (f *expectedTerms) checkGrad(q Dist) error {
 	if ok {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: the gradient of the log-likelihood gives a slope of %.6g at z = %s along "+
-		"the direction %s, but differences of its values give %.6g; correct the gradient, such as "+
-		"LogLik.Grad: %w", stated, estimate.Abridged(z), estimate.Abridged(u), found, ErrParam)
+	return fmt.Errorf("pgsvi: the log-likelihood at z = %s has the slope %.6g along %s, but its gradient "+
+		"gives %.6g; correct the gradient, such as LogLik.Grad: %w", estimate.Abridged(z), found,
+		estimate.Abridged(u), stated, ErrParam)
 }
 
 // slope returns the slopeCheck of the first term. An error of the function at another q than the
