@@ -499,9 +499,6 @@ func (p *parser) function(add func(Term)) {
 	case "exposure":
 		part(&f.Exposure)
 	case "offset":
-		if p.token == "log" && p.calls() {
-			p.failAt(at, "write exposure(n) in place of offset(log(n))")
-		}
 		part(&f.Offset)
 	case "weight":
 		part(&f.Weight)
