@@ -3,12 +3,12 @@ package gp
 import (
 	"context"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
 
 	. "github.com/pgsvi/pgsvi"
-	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // TestSparseConstantScale checks the interval of the scale of a constant. A mean is one draw of the
@@ -16,15 +16,15 @@ import (
 // mean: the standard deviation is nearly √½, however many rows there are.
 func TestSparseConstantScale(t *testing.T) {
 	t.Parallel()
-	const n = 22_500 // the least number of rows of a search in three stages
-	rng := testkit.Rand(4)
+	const n = 50_000 // enough for three stages
+	rng := rand.New(rand.NewPCG(1, 2))
 	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
 	for i := range y {
 		x.Set(i, 0, 6*rng.Float64()-3)
 		y[i] = 100 + math.Sin(2*x.At(i, 0)) + 0.3*rng.NormFloat64()
 	}
 	k := Sum{SquaredExp{Length: 1}, Constant{Scale: 10}}
-	s, err := NewSparseGP(x, y, k, GaussianNoise{Var: 1}, &SparseGPOptions{Rank: 20})
+	s, err := NewSparseGP(x, y, k, GaussianNoise{Var: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
