@@ -250,7 +250,7 @@ func (l *learner) finishNumber() string {
 	return ""
 }
 
-// asCategory tells how to make the column a category.
+// asCategory returns advice on how to make the column a category.
 func (c *column) asCategory() string {
 	if c.formula {
 		return "write " + formula.FactorName(c.Name) + " in the formula"
