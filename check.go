@@ -182,7 +182,7 @@ func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	case BernoulliLogit, BernoulliProbit, GaussianNoise, Laplace, LogNormal:
 		smooth = false // closed forms exist
 	}
-	return loo.Likelihood{Quadratic: quadratic, LogProb: func(y, m, v float64) float64 {
+	logProb := func(y, m, v float64) float64 {
 		if smooth {
 			if logp, ok := narrowLogProb(lik, y, m, v); ok {
 				return logp
@@ -190,7 +190,23 @@ func cavityLikelihood(t *term.Terms) loo.Likelihood {
 		}
 		logp, _ := predictiveLogProb(lik, y, m, v)
 		return logp
-	}}
+	}
+	return loo.Likelihood{Quadratic: quadratic, Cost: expectCost(lik), LogProb: logProb}
+}
+
+// expectCost returns the time of ExpectLogProb in nanoseconds. It is 0 if a closed form or a table
+// makes the time negligible next to the other work of LOO.
+func expectCost(l Likelihood) int {
+	switch l.(type) {
+	case Beta, ZeroInflated, Hurdle:
+		return 2000
+	case BetaBinomial:
+		return 3000
+	}
+	if _, ok := l.(Expecter); ok {
+		return 0
+	}
+	return 10_000 // a quadrature with several dozen nodes
 }
 
 // narrowLogProb returns log ∫ p(y|η) N(η|m, v) dη of a smooth likelihood from a few nodes. It

@@ -366,6 +366,11 @@ type CTMPosterior struct {
 	filed bool        // Save stores the documents
 }
 
+// String returns the sizes of p in one line, such as "CTM, 20 topics, 10473 terms, 2246 documents".
+func (p *CTMPosterior) String() string {
+	return topicsText("CTM", p.fit.K, p.fit.Terms, p.Len())
+}
+
 // Len returns the number of training documents with a stored q. It is 0 for a stream.
 func (p *CTMPosterior) Len() int { return len(p.fit.Docs) }
 

@@ -23,6 +23,9 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
+// String returns the text of Summary.
+func (p *GLMPosterior) String() string { return p.Summary().String() }
+
 // Summary returns a new table of the weights of p. The effects of groups have a table of their own
 // instead; Groups returns them by level.
 func (p *GLMPosterior) Summary() *Summary {

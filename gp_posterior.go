@@ -58,6 +58,16 @@ type GPPosterior struct {
 	mixture *mixedPosteriors[*GPPosterior]
 }
 
+// String describes p in one line, such as "BernoulliLogit, 200 rows, 3 columns, Matern52".
+func (p *GPPosterior) String() string {
+	return sizesText(p.lik, p.Len(), p.Cols()) + ", " + kernelName(p.kernel)
+}
+
+// sizesText describes the data of a posterior of a Gaussian process.
+func sizesText(lik Likelihood, rows, cols int) string {
+	return fmt.Sprintf("%s, %d rows, %d columns", likelihoodName(lik), rows, cols)
+}
+
 // Len returns N, the number of training points.
 func (p *GPPosterior) Len() int {
 	n, _ := p.x.Dims()

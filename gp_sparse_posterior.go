@@ -91,6 +91,12 @@ func (p *SparseGPPosterior) latentClasses(w *sparse.Work, m, v []float64, x mat.
 	}
 }
 
+// String describes p in one line, such as "Poisson, 9000 rows, 3 columns, 100 inducing inputs".
+func (p *SparseGPPosterior) String() string {
+	m, _ := p.z.Inputs().Dims()
+	return fmt.Sprintf("%s, %d inducing inputs", sizesText(p.lik, p.rows, p.Cols()), m)
+}
+
 // Len returns N, the number of training points.
 func (p *SparseGPPosterior) Len() int { return p.rows }
 

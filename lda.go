@@ -441,6 +441,14 @@ func (p *LDAPosterior) trained() []float64 {
 // docBlock is the number of documents that are inferred together.
 const docBlock = 16
 
+// String returns the sizes of p in one line, such as "LDA, 20 topics, 10473 terms, 2246 documents".
+func (p *LDAPosterior) String() string { return topicsText("LDA", p.k, p.terms, p.Len()) }
+
+// topicsText describes a posterior of topics.
+func topicsText(model string, topics, terms, docs int) string {
+	return fmt.Sprintf("%s, %d topics, %d terms, %d documents", model, topics, terms, docs)
+}
+
 // Len returns the number of training documents. It is 0 if the posterior was loaded from a file
 // that does not contain them.
 func (p *LDAPosterior) Len() int { return len(p.trained()) / p.k }

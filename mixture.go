@@ -402,6 +402,12 @@ func (m *Mixture) Posterior(st Stepper) (*MixturePosterior, error) {
 	return p, nil
 }
 
+// String describes p in one line, such as "3 components in 2 dimensions, weights [0.5 0.3 0.2]".
+func (p *MixturePosterior) String() string {
+	w := p.Weights(nil)
+	return fmt.Sprintf("%d components in %d dimensions, weights %.3g", len(w), len(p.q.Space.Mean), w)
+}
+
 // Weights stores the posterior means α_k/Σα of the weights of the components in dst; nil allocates.
 func (p *MixturePosterior) Weights(dst []float64) []float64 {
 	dst = dense.Dest(dst, len(p.q.Alpha))

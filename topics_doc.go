@@ -27,6 +27,9 @@ type DocPosterior struct {
 	lda *ldaDoc // nil for a CTM
 }
 
+// String returns the means of the topic proportions in one line.
+func (d *DocPosterior) String() string { return fmt.Sprintf("topic proportions %.3g", d.means()) }
+
 // ELBO returns the contribution of the document to the ELBO, in nats, or NaN if it was not
 // evaluated. For an LDA it is the contribution of the mean-field q(θ), which has another γ.
 func (d *DocPosterior) ELBO() float64 {

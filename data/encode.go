@@ -157,6 +157,9 @@ func (c *column) accepts() string {
 	case kindEvent:
 		return "1 or 0"
 	}
+	if c.Units == "" {
+		return "a number"
+	}
 	return c.unitText()
 }
 

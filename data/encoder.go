@@ -89,6 +89,7 @@ type column struct {
 	gone, nw int            // features of missing and of new levels, or -1
 	at, n    int            // first feature in a row, and number of features
 	place    int            // index of the table column in state.Columns
+	formula  bool           // a formula names the column; known only while the model is made
 	binary   bool           // a number with two values; known only while the model is made
 	gaps     []float64      // numbers that mean a missing value
 	expr     *arith.Expr    // arithmetic of a computed column, or nil
@@ -126,6 +127,9 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	}
 	if err := e.link(pgsvi.ErrParam); err != nil {
 		return nil, t.named(err)
+	}
+	for _, c := range slices.Concat(e.state.Columns, e.state.Uses) {
+		c.formula = use != nil
 	}
 	if err := e.learn(t); err != nil {
 		return nil, err

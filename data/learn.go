@@ -244,10 +244,18 @@ func (l *learner) finishNumber() string {
 	}
 	if c.Kind == kindNumber && c.Why != whyDeclared && !c.Computed && l.mayBeCodes() {
 		c.Doubts = append(c.Doubts,
-			fmt.Sprintf("%d different whole numbers from %v to %v; if they are codes, use "+
-				"Category(%q)", len(l.values), l.min, l.max, c.Name))
+			fmt.Sprintf("%d different whole numbers from %v to %v; if they are codes, %s",
+				len(l.values), l.min, l.max, c.asCategory()))
 	}
 	return ""
+}
+
+// asCategory returns advice on how to make the column a category.
+func (c *column) asCategory() string {
+	if c.formula {
+		return "write " + formula.FactorName(c.Name) + " in the formula"
+	}
+	return fmt.Sprintf("use Category(%q)", c.Name)
 }
 
 // fewWhole reports whether the values look like codes.

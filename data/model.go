@@ -355,6 +355,7 @@ func suitFormula(err error, f *formula.Formula, features []string) {
 		switch {
 		case len(d.Choices) == 0 || role || !slices.Contains(features, d.Column):
 		case slices.Contains(named, d.Column):
+			d.formula = true
 			d.keepFeatures()
 		default:
 			d.leaveOut()
@@ -812,11 +813,17 @@ func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	return m.likelihood(lik)
 }
 
+// isCategory reports whether a column of the formula is read as a category.
+func (m *Model) isCategory(name string) bool {
+	return slices.ContainsFunc(m.enc.uses,
+		func(c *column) bool { return c.Name == name && c.Kind == kindCategory })
+}
+
 // String describes how each column was read, and the model in words.
 func (m *Model) String() string {
 	var b strings.Builder
 	b.WriteString(m.enc.String())
-	fmt.Fprintf(&b, "\n%s\n%s\n", m.Formula, m.Formula.Words())
+	fmt.Fprintf(&b, "\n%s\n%s\n", m.Formula, m.Formula.WordsOf(m.isCategory))
 	for _, t := range m.design.Terms {
 		if c := t.Curve; c != nil && c.Periodic && !strings.Contains(t.Text, ", period=") {
 			fmt.Fprintf(&b, "the period of %s is %.6g; s(%s, period=…) sets it\n", t.Text,

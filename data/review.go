@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
@@ -23,14 +24,19 @@ type Decision struct {
 	Column  string   // name of the column
 	Problem string   // the facts that make a decision necessary
 	Choices []Choice // the choices, the most likely first; nil if the table has to change
+	formula bool     // a term of a formula names the column
 }
 
-// String returns the problem and the calls that solve it.
+// String returns the problem and the calls that solve it. If a term of a formula names the column,
+// factor(x) in the formula replaces the call Category("x").
 func (d Decision) String() string {
 	s := fmt.Sprintf("column %s: %s", csvQuote(d.Column), d.Problem)
 	for i, c := range d.Choices {
-		s += map[bool]string{true: "; use ", false: ", or "}[i == 0] +
-			strings.TrimPrefix(c.Column.String(), "data.")
+		call := strings.TrimPrefix(c.Column.String(), "data.")
+		if d.formula && call == (&spec{Name: d.Column, Kind: kindCategory}).call() {
+			call = formula.FactorName(d.Column) + " in the formula"
+		}
+		s += map[bool]string{true: "; use ", false: ", or "}[i == 0] + call
 		if c.When != "" {
 			s += " " + c.When
 		}

@@ -220,7 +220,7 @@ type Rest struct {
 // columns that . leaves out are always columns of the table, so arith.Quote writes them.
 func quote(s string) string {
 	if of, ok := FactorOf(s); ok {
-		return factorName + "(" + arith.Quote(of) + ")"
+		return FactorName(of)
 	}
 	if _, ok := arith.Named(s); ok {
 		return s
@@ -326,20 +326,11 @@ func (p Poly) Words() string {
 }
 
 // Words implements Term.
-func (g Group) Words() string {
-	var slopes []string
-	for _, s := range g.Slopes {
-		slopes = append(slopes, s.String())
-	}
-	w := "an intercept"
-	switch {
-	case g.NoIntercept:
-		w = "a slope of " + list(slopes)
-	case len(g.Slopes) > 0 && g.Uncorrelated:
-		w += " and an independent slope of " + list(slopes)
-	case len(g.Slopes) > 0:
-		w += " and a slope of " + list(slopes)
-	}
+func (g Group) Words() string { return g.words(func(string) bool { return false }) }
+
+// words returns Words, where category reports whether a column is a category.
+func (g Group) words(category func(column string) bool) string {
+	w := list(g.effects(category))
 	if g.Joint && len(g.By) > 1 {
 		return w + " for each combination of " + list(each(g.By, arith.Quote))
 	}
@@ -352,6 +343,38 @@ func (g Group) Words() string {
 		w += " and each " + joinNames(outer, " within each ")
 	}
 	return w
+}
+
+// effects describes the effects of a level: its intercept, the slopes of numbers, and the effects
+// of categories.
+func (g Group) effects(category func(column string) bool) (all []string) {
+	var slopes, levels []string
+	for _, s := range g.Slopes {
+		c, plain := s.(Col)
+		of, factor := FactorOf(string(c))
+		switch {
+		case plain && factor:
+			levels = append(levels, arith.Quote(of))
+		case plain && category(string(c)):
+			levels = append(levels, c.String())
+		default:
+			slopes = append(slopes, s.String())
+		}
+	}
+	if !g.NoIntercept {
+		all = append(all, "an intercept")
+	}
+	an, a := "an effect of each ", "a slope of "
+	if g.Uncorrelated && !g.NoIntercept {
+		an, a = "an independent effect of each ", "an independent slope of "
+	}
+	if len(slopes) > 0 {
+		all = append(all, a+list(slopes))
+	}
+	for _, of := range levels {
+		all = append(all, an+of)
+	}
+	return all
 }
 
 // Words implements Term.
@@ -384,6 +407,9 @@ func FactorOf(name string) (column string, ok bool) {
 	}
 	return column, ok && column != ""
 }
+
+// FactorName returns the column of the levels of column: factor(x) for x.
+func FactorName(column string) string { return factorName + "(" + arith.Quote(column) + ")" }
 
 // factorName is the name of the function that reads a column as a category.
 const factorName = "factor"
@@ -466,14 +492,25 @@ func (f *Formula) String() string {
 	return y + " ~ " + strings.Join(terms, " + ")
 }
 
-// Words returns the formula as a sentence.
+// Words returns the formula as a sentence. A column that varies within a group has a slope, unless
+// it is a factor.
 func (f *Formula) Words() string {
+	return f.WordsOf(func(string) bool { return false })
+}
+
+// WordsOf is like Words, but it describes the columns for which category returns true as
+// categories: (0 + machine | worker) is an effect of each machine for each worker, and not a slope
+// of machine.
+func (f *Formula) WordsOf(category func(column string) bool) string {
 	var words []string
 	var plain []string
 	for _, t := range f.Terms {
-		if c, ok := t.(Col); ok {
-			plain = append(plain, string(c))
-		} else {
+		switch t := t.(type) {
+		case Col:
+			plain = append(plain, string(t))
+		case Group:
+			words = append(words, t.words(category))
+		default:
 			words = append(words, t.Words())
 		}
 	}

@@ -45,8 +45,8 @@ var formulas = []struct{ text, words string }{
 	{"y ~ (1 | a:b:`c d`)", "y by an intercept for each combination of a, b and `c d`"},
 	{"y ~ (1 + x*z + log(u) | a/b)", "y by an intercept and a slope of x*z and log(u) for each b " +
 		"within each a and each a"},
-	{"y ~ (0 + factor(x) + poly(z, 2) + u:v | a:b)", "y by a slope of factor(x), poly(z, 2) and " +
-		"u:v for each combination of a and b"},
+	{"y ~ (0 + factor(x) + poly(z, 2) + u:v | a:b)", "y by a slope of poly(z, 2) and u:v and " +
+		"an effect of each x for each combination of a and b"},
 	{"claims ~ age + exposure(years)", "claims by age; in proportion to years"},
 	{"dead / treated ~ dose + weight(w) ",
 		"dead of treated trials by dose; each row counts w times"},
@@ -212,6 +212,7 @@ func TestMistakes(t *testing.T) {
 		{"¦Surv(t, e) ~ x", "write durations as survival(time, event)"},
 		{"¦cbind(s, f) ~ x", "write successes / trials, as in cured / n ~ dose, where n counts " +
 			"successes and failures"},
+		{"y ~ x + offset(log(n)) + ¦offset(n)", "offset occurs twice; remove one of them"},
 		{"y ~ x + (1 | sales ¦region)", "backquotes around a name with spaces"},
 		{"survival(t¦) ~ x", "unexpected ); expected , and the column that is 1"},
 		{"survival(t, ¦) ~ x", "expected a column of the events"},

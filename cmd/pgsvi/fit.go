@@ -29,7 +29,7 @@ type input struct {
 
 // testFlag defines the flag -test.
 func (in *input) testFlag(f *flag.FlagSet) {
-	in.test = f.Float64("test", 0,
+	in.test = cli.ShareFlag(f, "test", 0,
 		"hold out a random `share` of the rows and score the predictions for them")
 }
 

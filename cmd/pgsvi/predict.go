@@ -12,7 +12,7 @@ import (
 )
 
 func predict(f *flag.FlagSet) func(*command, []string) error {
-	level := f.Float64("level", 0.9, "probability `P` of the interval from lo to hi")
+	level := cli.ShareFlag(f, "level", 0.9, "probability `P` of the interval from lo to hi")
 	format := cli.FormatFlag(f)
 	score := f.Bool("score", false, "print scores to standard error; the table needs the outcome")
 	return func(c *command, args []string) error {

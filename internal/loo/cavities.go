@@ -23,9 +23,11 @@ import (
 const while = "data were left out"
 
 const (
-	mostAnswers = 2048    // largest number of observations whose sites respond to a removal
-	budget      = 1 << 27 // products for all responses, which take a fraction of a second
-	leastKnown  = 16      // least number of removals with a response
+	mostAnswers = 2048 // largest number of observations whose sites respond to a removal
+	// products for all responses, which take a fraction of a second, and as many for the time of their
+	// expectations; see Likelihood.Cost
+	budget     = 1 << 27
+	leastKnown = 16 // least number of removals with a response
 
 	remainder = 1e-12 // least part of a precision without its site that is not rounding
 	// how far below 0 that part may be, by rounding, if q belongs to these rows
@@ -192,11 +194,7 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 			return err
 		}
 	}
-	products := size * size
-	if c.diag != nil {
-		products += 4 * c.diag.stored(r.index)
-	}
-	known, rest := l.split(max(leastKnown, budget/products/max(1, lik.Share)))
+	known, rest := l.split(max(leastKnown, c.affords(r.index, lik)/max(1, lik.Share)))
 	spaces := make([]responseWork, workers)
 	answers := make([]answer, len(known))
 	err := parallel.Each(ctx, len(known), workers, func(worker, k int) error {
@@ -222,6 +220,18 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	signed := max(math.Abs(first), math.Abs(second), math.Abs(first+second))
 	l.extend(known, rest, signed+family, c.terms)
 	return nil
+}
+
+// affords returns the number of removals whose responses take a fraction of a second, if the terms at
+// index respond. Products of matrices and expectations have budgets of their own, so the likelihoods
+// with a closed form do not pay for expectations.
+func (c *cavities) affords(index []int, lik Likelihood) int {
+	size := len(index)
+	products := size * size
+	if c.diag != nil {
+		products += 4 * c.diag.stored(index)
+	}
+	return min(budget/products, budget/max(1, answerRounds*size*lik.Cost))
 }
 
 // A responder moves the cavity of an observation as the sites of a sample of all observations

@@ -49,6 +49,10 @@ type Likelihood struct {
 	LogProb func(y, m, v float64) float64
 	// Quadratic is true if ∂² log p(y|η)/∂η² is the same for all y and η.
 	Quadratic bool
+	// Cost is the time of an expectation of log p(y|η) with its derivatives, in products of numbers,
+	// which take about a nanosecond each. It is declared, because results that depend on a measured
+	// time would have other bits in every run. Zero means that expectations need not be counted.
+	Cost int
 	// Share is the number of results that share the time for responses of sites, such as the parts of
 	// a mixture. Zero means 1.
 	Share int

@@ -219,3 +219,24 @@ func TestSplit(t *testing.T) {
 		}
 	}
 }
+
+// TestAffords checks that expensive expectations reduce the number of removals with a response, and
+// that expectations without a cost, or next to many products, do not.
+func TestAffords(t *testing.T) {
+	var c cavities
+	const cost = 2000 // ns, so the budget takes 0.13 s
+	for _, size := range []int{100, 500, 2048} {
+		index := make([]int, size)
+		free := c.affords(index, Likelihood{})
+		if want := budget / (size * size); free != want {
+			t.Errorf("%d rows: %d removals, want %d", size, free, want)
+		}
+		if cheap := c.affords(index, Likelihood{Cost: size / 8}); cheap != free {
+			t.Errorf("%d rows: %d removals at a low cost, want %d", size, cheap, free)
+		}
+		removals := c.affords(index, Likelihood{Cost: cost})
+		if total := removals * answerRounds * size * cost; total > budget || total < budget/2 {
+			t.Errorf("%d rows: expectations take %d of %d", size, total, budget)
+		}
+	}
+}

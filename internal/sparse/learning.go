@@ -475,9 +475,10 @@ func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted 
 	}
 	var s *slopes
 	if wanted {
-		// If info is false, the average information of fewer rows is used.
+		// If info is false, the average information of fewer rows is used. It is too large if q fits
+		// noise of these rows. Under Gaussian noise a step is exact, so any slack will do.
 		info := p.From > 0 || l.info == nil || len(l.Stages) == 1 ||
-			l.pass.Rows.All == nil && slack <= infoSlack
+			l.pass.Rows.All == nil && (slack <= infoSlack || gaussian(p.Lik))
 		if info {
 			slack = min(slack, infoSlack*p.times())
 		}

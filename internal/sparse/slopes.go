@@ -153,6 +153,29 @@ func scalingOf(u *Inducing, space *Space, theta []float64, c int) (v scaling, ok
 	return v, ok && len(v.values) > 0
 }
 
+// forget removes u of the coordinate of v from the sums of the average information. shift then stores
+// 2m_i in s for the values i that v scales, so that U = 2F_iᵀm_i. The sums of other coordinates have
+// U = 2F_iᵀ(F∂₁)_i instead, which is equal at the best q only: a gap of ½gᵀVg with g = F∂₁ − m allows
+// a large g if many rows determine a value, such as a constant, while the error of m is small.
+func (v *scaling) forget(a *slopeLane, nf int) {
+	for f := range nf {
+		a.uu[v.coord*nf+f], a.uu[f*nf+v.coord] = 0, 0
+	}
+	for i := v.coord; i < len(a.gg); i += nf {
+		a.gg[i] = 0
+	}
+}
+
+// shift completes forget. dst is M×nf, and mean is m.
+func (v *scaling) shift(dst, mean []float64, nf int) {
+	for i := v.coord; i < len(dst); i += nf {
+		dst[i] = 0
+	}
+	for _, i := range v.values {
+		dst[i*nf+v.coord] = 2 * mean[i]
+	}
+}
+
 // scaleTol is a relative tolerance for variances that are equal except for rounding.
 const scaleTol = 1e-9
 
@@ -497,9 +520,15 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 	}
 	f := make([]float64, m*nf) // Fγu
 	cs, fu := dense.General(c, m, nf), dense.General(f, m, nf)
+	for _, v := range s.scaled {
+		v.forget(a, nf)
+	}
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.p.r, m, m),
 		dense.General(a.gg, m, nf), 0, fu)
 	dense.Trsm(blas.Left, blas.NoTrans, 1, l, cs)
+	for _, v := range s.scaled {
+		v.shift(c, s.q.Mean, nf)
+	}
 	uu := dense.General(a.uu, nf, nf)
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, fu, cs, 1, uu)
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, cs, fu, 1, uu)
