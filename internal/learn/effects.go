@@ -34,7 +34,7 @@ import (
 //
 // The unit r_i is about the standard deviation with which the rows of a level determine its effect.
 // So t_i is like log s_i if s_i is far above r_i, and like the variance s_i² if s_i is far below
-// r_i. The ELBO is smooth in s_i² at 0, and 0 is the best value if the slope of the ELBO in s_i² is negative there. In
+// r_i. The ELBO is smooth in s_i² at 0, and 0 is the best value if its slope there is negative. In
 // log s_i, a search would approach 0 by a constant factor per step. In a Gaussian model with equal
 // levels, 1 + s_i²/r_i² is the factor by which the variance of the mean of a level exceeds its noise.
 type Effect struct {
@@ -270,7 +270,7 @@ func (p *BlockPrior) addPriors(x *search.Point, params []float64) {
 // settle replaces the derivatives of x in standard deviations that are 0 and in the correlations of
 // their effects, for the softmax model of k classes. Let τ be the parameter of the standard deviation
 // above 0 and y the parameter of a correlation. Then F = F_0 + τφ(y), so F hardly depends on y, and
-// the slope in τ at the best y is φ − φ'²/(2φ''). If only this slope is negative, it becomes the slope
+// the slope in τ at the best y is φ − φ_y²/(2φ_yy). If only this slope is negative, it becomes the slope
 // of x, and the next step also moves y to its best value. Otherwise the correlation keeps its value.
 // The information of τ is at most the information of known effects.
 //
