@@ -410,7 +410,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	post, e := g.Posterior(fitted)
 	if err = cmp.Or(err, e); post != nil {
 		post.learned = learned
-		l.setClassSpread(post, st)
+		l.setClassSpread(ctx, post, st)
 		by, e := l.rowTurns(&g.lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
 		if e == nil {
 			post.setSpread(l.spread(st, post, by))
@@ -651,11 +651,12 @@ func (l *glmLearner) under(theta []float64) (*GLM, error) {
 }
 
 // setClassSpread gives post the uncertainty of the covariances that the search st has learned.
-func (l *glmLearner) setClassSpread(post *GLMPosterior, st *learnStepper) {
+func (l *glmLearner) setClassSpread(ctx context.Context, post *GLMPosterior, st *learnStepper) {
 	if !l.glm.learnsClassGroups() {
 		return
 	}
-	spread, err := l.scale.EffectSpread(st.run.Best.Theta, st.run.Factor())
+	defer st.begin(ctx, &Env{workers: 1}).Forget()
+	spread, err := l.scale.EffectSpread(st.run)
 	if err != nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -41,18 +42,22 @@ func (g *GLM) groupCoords(before int) (coords []learnCoord, rules []learn.Effect
 		b := g.lin.Prior.Blocks()[i]
 		b.L = slices.Clone(b.L)
 		e := learn.Effect{Block: b, Param: before + len(coords), Independent: r.Independent,
-			Scale: f.Scale}
+			Scale: f.Scale, Unit: g.effectUnits(i)}
+		if r.NoPrior && !r.Independent && b.Q > 1 {
+			floats.Scale(bareUnit, e.Unit)
+		}
 		cov, names := b.Covariance(), r.paramNames()
-		add := func(name string, value, lo, hi float64) {
-			c := learnCoord{Param: Param{Name: name, Value: value, Min: lo, Max: hi}}
-			c.Start = c.theta(value)
-			c.Prior.Mean = c.Start // only for its default bounds
+		add := func(c learnCoord, name string, least, most float64) {
+			c.Name = name
+			c.Start, c.Lo, c.Hi = c.theta(c.Value), c.theta(least), c.theta(most)
 			coords = append(coords, c)
 		}
-		unit := slices.Clone(b.L)
+		unit, ts := slices.Clone(b.L), []float64(nil)
 		for j := range b.Q {
 			s := math.Sqrt(cov[j*(b.Q+1)])
-			add("sd["+names[j]+"]", s, 0, math.Inf(1))
+			t := learn.EffectParam(s, e.Unit[j])
+			ts = append(ts, t)
+			add(boundless(t), "sd["+names[j]+"]", learn.LeastEffect, t+farBound)
 			for k := range b.Q {
 				unit[j*b.Q+k] /= s
 			}
@@ -65,9 +70,9 @@ func (g *GLM) groupCoords(before int) (coords []learnCoord, rules []learn.Effect
 					if !strings.HasPrefix(pair, names[k]+":") {
 						pair += "," + names[k]
 					}
-					z := partials[0]
+					y, most := e.PartialParam(max(-mostStart, min(partials[0], mostStart)), ts[j], ts[k])
 					partials = partials[1:]
-					add("corr["+pair+"]", max(-mostStart, min(z, mostStart)), -1, 1)
+					add(boundless(y), "corr["+pair+"]", -most, most)
 				}
 			}
 		}
@@ -76,8 +81,51 @@ func (g *GLM) groupCoords(before int) (coords []learnCoord, rules []learn.Effect
 	return coords, rules
 }
 
+// bareUnit multiplies the units of correlated effects without a prior. Their best correlation is ±1 if
+// a standard deviation is small. The ELBO is then smooth in the standard deviation rather than in its
+// square.
+const bareUnit = 0.05
+
+// boundless returns the coordinate of a parameter whose θ is its value.
+func boundless(value float64) (c learnCoord) {
+	c.Edge = true
+	c.Value, c.Min, c.Max = value, math.Inf(-1), math.Inf(1)
+	return c
+}
+
 // mostStart is the largest correlation at which learning starts.
 const mostStart = 0.99
+
+// effectUnits returns the units of the effects of group i; see learn.Effect. A row with equal
+// probabilities of all classes determines a difference between the scores of one class and the
+// mean of all with the precision 1/K.
+func (g *GLM) effectUnits(i int) []float64 {
+	r := &g.opt.Groups[i]
+	q := r.effects()
+	known := map[int]bool{}
+	squares, units := make([]float64, q), make([]float64, q)
+	for n := range g.lin.X.Rows {
+		ind, val := g.lin.X.Row(n)
+		for k, z := range val {
+			j := k
+			if ind != nil {
+				j = int(ind[k])
+			}
+			if j >= r.First && j < r.end() && z != 0 {
+				known[(j-r.First)/q] = true
+				_, _, weight, _ := g.lin.Terms.Term(n)
+				squares[(j-r.First)%q] += weight * z * z
+			}
+		}
+	}
+	for j, square := range squares {
+		units[j] = math.Sqrt(float64(g.lin.Terms.K*len(known)) / square)
+		if !(units[j] > 0) || math.IsInf(units[j], 0) {
+			units[j] = 1
+		}
+	}
+	return units
+}
 
 // paramNames returns the names of the parameters of r without "sd[": the group, and the group and
 // the effect for slopes.

@@ -314,6 +314,50 @@ func TestClassGroupsEdges(t *testing.T) {
 	}
 }
 
+// TestClassGroupsZero checks that a standard deviation of 0 is found in at most eight evaluations, and
+// a small one in at most ten. The interval of 0 begins at 0 and contains moderate values.
+func TestClassGroupsZero(t *testing.T) {
+	zeros := 0
+	for seed := range uint64(12) {
+		k := 3 + int(seed%3)
+		c := newMixedClasses(200, k, [2]int{4 + 3*int(seed), 0}, [3]float64{0, -1, -1}, 0, seed)
+		for _, noPrior := range []bool{false, true} {
+			groups := c.unset()
+			groups[0].NoPrior = noPrior
+			g, err := NewGLM(c.x, c.y, Softmax{Classes: k}, &GLMOptions{Intercept: true, Groups: groups})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := g.learner(nil, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, post, learned, err := learnBy(context.Background(), nil, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := post.Groups()[0].Effects[0]
+			most := 8
+			if e.SD > 0.01 {
+				most = 10
+			}
+			if learned.Evaluations > most || learned.Search.Status != Converged {
+				t.Errorf("seed %d: %d evaluations, %v, %+v", seed, learned.Evaluations,
+					learned.Search.Status, e)
+			}
+			if e.SD > 0.01 {
+				continue
+			}
+			if zeros++; e.Lo != 0 || !(e.Hi > 0.1) || !(e.Hi < 2) {
+				t.Errorf("seed %d: %+v", seed, e)
+			}
+		}
+	}
+	if zeros < 8 {
+		t.Errorf("only %d standard deviations are 0", zeros)
+	}
+}
+
 // allFiniteDense reports whether the means and standard deviations of the weights are finite.
 func allFiniteDense(p *GLMPosterior) (int, bool) {
 	for j, v := range append(p.Mean(nil), p.SD(nil)...) {

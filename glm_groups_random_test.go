@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -124,14 +123,9 @@ func fitRandomGroups(t *testing.T, seeds int, likelihoods []Likelihood) {
 			m, v := p.Latent(nil, nil, x)
 			numbers = append(append(numbers, m...), v...)
 		}
-		bare := latentsOf(p.lik) > 1 &&
-			slices.ContainsFunc(p.groups, func(r groupInfo) bool { return r.NoPrior })
-		for i, s := range p.Groups() {
+		for _, s := range p.Groups() {
 			for _, e := range s.Effects {
-				if numbers = append(numbers, e.SD); p.groups[i].spread == nil && bare {
-					continue // without priors the curvature may be singular
-				}
-				numbers = append(numbers, e.Lo, e.Hi)
+				numbers = append(numbers, e.SD, e.Lo, e.Hi)
 			}
 		}
 		for j, z := range append(numbers, res.ELBO) {

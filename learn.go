@@ -313,6 +313,9 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 	}
 	for i := range s.coords {
 		c := &s.coords[i]
+		if s.effect(i) {
+			continue // groupCoords has set the bounds
+		}
 		c.Group = groupOf(c.Name)
 		c.Lo, c.Hi = c.Prior.Mean-farBound, c.Prior.Mean+farBound
 		if lower, upper := c.ends(); !lower && !upper {
@@ -321,10 +324,7 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 		if c.noise > 0 {
 			c.Lo = max(c.Lo, min(c.Start, c.noise*d.quiet))
 		}
-		if s.effect(i) && c.Max == 1 {
-			c.Lo, c.Hi = -mostPartial, mostPartial
-		}
-		if o.NoPrior || s.effect(i) {
+		if o.NoPrior {
 			c.Prior = learn.Normal{}
 		}
 	}
@@ -336,7 +336,7 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	named := func(name string, f func(c *learnCoord)) error {
 		found := false
 		for i := range s.coords {
-			if c := &s.coords[i]; c.Name == name || c.Group == name {
+			if c := &s.coords[i]; !s.effect(i) && (c.Name == name || c.Group == name) {
 				f(c)
 				found = true
 			}
@@ -862,9 +862,6 @@ func unsetParams(l Likelihood) (names []string) {
 	}
 	return names
 }
-
-// mostPartial bounds θ of a partial correlation. The largest is 0.9993.
-const mostPartial = 8
 
 // normal95 is the quantile of a standard normal at 97.5%.
 const normal95 = 1.959963984540054

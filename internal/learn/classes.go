@@ -170,6 +170,7 @@ func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.Line
 		return err
 	}
 	l.prior.addPriors(x, params)
+	l.prior.settle(x, params, k)
 	return nil
 }
 

@@ -27,14 +27,21 @@ import (
 // Classes.slopes.
 
 // Effect holds the rule by which the covariance Σ of one factor is learned. Its parameters are
-// the Q standard deviations s_i of the effects, learned as log s_i, and unless Independent is set
-// the partial correlations z_10, z_20, z_21, …, learned as log (1 + z)/(1 − z). The partial
-// correlation of i and j given the effects before j determines row i of the Cholesky factor of the
-// correlations, c_ij = z_ij √(1 − Σ_{k<j} c_ik²). z_10 is the correlation itself.
+// t_i = ½ log(1 + s_i²/r_i²) for the Q standard deviations s_i of the effects, and unless Independent
+// is set the partial correlations z_10, z_20, z_21, …. The partial correlation of i and j given the
+// effects before j determines row i of the Cholesky factor of the correlations,
+// c_ij = z_ij √(1 − Σ_{k<j} c_ik²). z_10 is the correlation itself.
+//
+// The unit r_i is about the standard deviation with which the rows of a level determine its effect.
+// So t_i is like log s_i if s_i is far above r_i, and like the variance s_i² if s_i is far below
+// r_i. The ELBO is smooth in s_i² at 0, and 0 is the best value if its slope there is negative. In
+// log s_i, a search would approach 0 by a constant factor per step. In a Gaussian model with equal
+// levels, 1 + s_i²/r_i² is the factor by which the variance of the mean of a level exceeds its noise.
 type Effect struct {
 	Block       gauss.Block // without L
 	Param       int         // place of the first parameter among all parameters
 	Independent bool
+	Unit        []float64 // r_i
 	// Scale holds the scale of the half-normal prior of each standard deviation. The correlations
 	// have the prior |R| = Π(1 − z²), which is LKJ(2). Nil means no prior.
 	Scale []float64
@@ -48,11 +55,75 @@ func (e *Effect) Params() int {
 	return e.Block.Q * (e.Block.Q + 1) / 2
 }
 
+// zeroSD is the standard deviation, relative to its unit, that stands for 0. A q needs Σ⁻¹. The ELBO
+// differs from the ELBO at 0 by about the part zeroSD² of a nat.
+const zeroSD = 1e-3
+
+// LeastEffect is the least parameter of a standard deviation, which means 0.
+var LeastEffect = EffectParam(zeroSD, 1)
+
+// EffectParam returns the parameter of the standard deviation s with the given unit.
+func EffectParam(s, unit float64) float64 { return 0.5 * math.Log1p(s/unit*(s/unit)) }
+
+// sd returns the standard deviation i for its parameter t.
+func (e *Effect) sd(i int, t float64) float64 {
+	return e.Unit[i] * math.Sqrt(math.Expm1(2*t))
+}
+
+// sdSlope returns the derivative of log s_i by its parameter t.
+func sdSlope(t float64) float64 { return -1 / math.Expm1(-2*t) }
+
+// effectStep is the step of the differences of L in partial correlations.
+const effectStep = 1e-5
+
+// partials returns the partial correlations for the given parameters.
+func (e *Effect) partials(params []float64) []float64 {
+	z := slices.Clone(params[e.Block.Q:])
+	if e.Scale != nil {
+		for m, y := range z {
+			of := e.pair(m)
+			i, j := of[0], of[1]
+			z[m] = math.Tanh(0.5 * y * near(params[i]) * near(params[j]))
+		}
+	}
+	return z
+}
+
+// The parameter y of a partial correlation with a prior is at most mostOdds, and a partial
+// correlation without a prior at most mostPartial, because a q needs Σ⁻¹.
+const mostOdds, mostPartial = 30, 0.9993
+
+// PartialParam returns the parameter of the partial correlation z of effects with the parameters ti
+// and tj, and the bound of its absolute value.
+func (e *Effect) PartialParam(z, ti, tj float64) (y, most float64) {
+	if e.Scale == nil {
+		return z, mostPartial
+	}
+	return 2 * math.Atanh(z) / (near(ti) * near(tj)), mostOdds
+}
+
+// pair returns the effects of partial correlation m.
+func (e *Effect) pair(m int) [2]int {
+	i := 1
+	for ; m >= i; i++ {
+		m -= i
+	}
+	return [2]int{i, m}
+}
+
+// near returns g = s/√(r² + s²) of the parameter t, and nearSlope its derivative.
+func near(t float64) float64 { return math.Sqrt(-math.Expm1(-2 * t)) }
+
+func nearSlope(t float64) float64 { return math.Exp(-2*t) / near(t) }
+
 // factor returns the L with Σ = LLᵀ for the given parameters.
-func (e *Effect) factor(params []float64) []float64 {
+func (e *Effect) factor(params []float64) []float64 { return e.compose(params, e.partials(params)) }
+
+// compose is factor for the given partial correlations.
+func (e *Effect) compose(params, partial []float64) []float64 {
 	q := e.Block.Q
-	l, partial := make([]float64, q*q), params[q:]
-	for i, s := range params[:q] {
+	l := make([]float64, q*q)
+	for i, t := range params[:q] {
 		left := 1.0
 		for j := range i {
 			if !e.Independent {
@@ -62,9 +133,60 @@ func (e *Effect) factor(params []float64) []float64 {
 			}
 		}
 		l[i*q+i] = math.Sqrt(left)
-		floats.Scale(s, l[i*q:i*q+i+1])
+		floats.Scale(e.sd(i, t), l[i*q:i*q+i+1])
 	}
 	return l
+}
+
+// paramSlope is a derivative in a parameter of an Effect.
+type paramSlope struct {
+	param int
+	slope float64
+}
+
+// partialSlopes returns the derivatives of partial correlation m in its own parameter and in the
+// parameters of the standard deviations of its effects. They are divided by 1 − z² if the correlation z
+// has a prior.
+func (e *Effect) partialSlopes(params []float64, m int) [3]paramSlope {
+	of, own := e.pair(m), e.Block.Q+m
+	i, j := of[0], of[1]
+	if e.Scale == nil {
+		return [3]paramSlope{{own, 1}, {i, 0}, {j, 0}}
+	}
+	y, gi, gj := params[own], near(params[i]), near(params[j])
+	return [3]paramSlope{{own, 0.5 * gi * gj}, {i, 0.5 * y * nearSlope(params[i]) * gj},
+		{j, 0.5 * y * gi * nearSlope(params[j])}}
+}
+
+// slope returns the derivative of L in parameter k, Q×Q.
+func (e *Effect) slope(params []float64, k int) []float64 {
+	q := e.Block.Q
+	d, z := make([]float64, q*q), e.partials(params)
+	if k < q {
+		l := e.compose(params, z)
+		floats.AddScaled(d[k*q:(k+1)*q], sdSlope(params[k]), l[k*q:(k+1)*q])
+	}
+	for m, zm := range z {
+		by := 0.0
+		for _, x := range e.partialSlopes(params, m) {
+			if x.param == k {
+				by = x.slope
+			}
+		}
+		if by == 0 {
+			continue
+		}
+		if e.Scale != nil {
+			by *= 1 - zm*zm
+		}
+		z[m] = zm + effectStep
+		up := e.compose(params, z)
+		z[m] = zm - effectStep
+		down := e.compose(params, z)
+		z[m] = zm
+		floats.AddScaled(d, by/(2*effectStep), floats.SubTo(up, up, down))
+	}
+	return d
 }
 
 // Partials returns the partial correlations of the Cholesky factor c of a correlation matrix.
@@ -95,7 +217,8 @@ func (p *BlockPrior) setEffects(lin *site.LinearModel, params []float64) error {
 		own := params[e.Param : e.Param+e.Params()]
 		b := e.Block
 		b.L = e.factor(own)
-		for _, s := range own[:b.Q] {
+		for i, t := range own[:b.Q] {
+			s := e.sd(i, t)
 			if square := s * s; !(square > 0) || math.IsInf(square, 0) || math.IsInf(1/square, 0) {
 				return fmt.Errorf("the standard deviation of the effects at weight %d is %v: %w",
 					b.First, s, sentinel.ErrParam)
@@ -115,18 +238,83 @@ func (p *BlockPrior) addPriors(x *search.Point, params []float64) {
 		if e.Scale == nil {
 			continue
 		}
-		for k, v := range params[e.Param : e.Param+e.Params()] {
-			var f, slope, curve float64
-			if k < e.Block.Q {
-				f = 0.5 * v * v / (e.Scale[k] * e.Scale[k])
-				slope, curve = 2*f, 4*f
-			} else {
-				f, slope, curve = -math.Log1p(-v*v), v, 0.5*(1-v*v)
+		own, q := params[e.Param:e.Param+e.Params()], e.Block.Q
+		add := func(slope, curve float64, by ...paramSlope) {
+			for _, u := range by {
+				c := at[e.Param+u.param]
+				if c < 0 || x.Grad == nil {
+					continue
+				}
+				x.Grad[c] += slope * u.slope
+				for _, v := range by {
+					if d := at[e.Param+v.param]; d >= 0 && d <= c {
+						x.Info.SetSym(c, d, x.Info.At(c, d)+curve*u.slope*v.slope)
+					}
+				}
 			}
-			x.F += f
-			if c := at[e.Param+k]; c >= 0 && x.Grad != nil {
-				x.Grad[c] += slope
-				x.Info.SetSym(c, c, x.Info.At(c, c)+curve)
+		}
+		for k, t := range own[:q] {
+			s := e.sd(k, t) / e.Scale[k]
+			x.F += 0.5 * s * s
+			slope := s * s * sdSlope(t)
+			add(slope, 2*slope, paramSlope{k, 1})
+		}
+		for m, z := range e.partials(own) {
+			x.F -= math.Log1p(-z * z)
+			by := e.partialSlopes(own, m)
+			add(2*z, 2*(1-z*z), by[:]...)
+		}
+	}
+}
+
+// settle replaces the derivatives of x in standard deviations that are 0 and in the correlations of
+// their effects, for the softmax model of k classes. Let τ be the parameter of the standard deviation
+// above 0 and y the parameter of a correlation. Then F = F_0 + τφ(y), so F hardly depends on y, and
+// the slope in τ at the best y is φ − φ_y²/(2φ_yy). If only this slope is negative, it becomes the slope
+// of x, and the next step also moves y to its best value. Otherwise the correlation keeps its value.
+// The information of τ is at most the information of known effects.
+//
+// Without a prior, the best correlation would be ±1.
+func (p *BlockPrior) settle(x *search.Point, params []float64, k int) {
+	at := p.coordinates(len(params))
+	for n := range p.effects {
+		e := &p.effects[n]
+		own := at[e.Param : e.Param+e.Params()]
+		if e.Scale == nil || e.Independent || slices.Contains(own, -1) {
+			continue
+		}
+		zero := func(i int) bool { return params[e.Param+i] == LeastEffect }
+		q := e.Block.Q
+		for i, t := range own[:q] {
+			if !zero(i) {
+				continue
+			}
+			most := 2 * float64((k-1)*e.Block.Levels)
+			x.Info.SetSym(t, t, min(x.Info.At(t, t), most))
+			best, pairs := x.Grad[t], []int(nil)
+			for m, c := range own[q:] {
+				of := e.pair(m)
+				if of[0] != i && of[1] != i {
+					continue
+				}
+				if pairs = append(pairs, c); !zero(of[0] + of[1] - i) {
+					best -= 0.5 * x.Grad[c] * x.Grad[c] / (x.Info.At(c, c) * LeastEffect)
+				}
+			}
+			move := x.Grad[t] > 0 && best < 0
+			if move {
+				x.Grad[t] = best
+			}
+			for _, c := range pairs {
+				to, curve := 0.0, 1.0
+				if move && x.Info.At(c, c) > 0 {
+					to, curve = search.LeastCurve*x.Grad[c]/x.Info.At(c, c), 0
+				}
+				x.Grad[c] = to
+				for d := range x.Grad {
+					x.Info.SetSym(c, d, 0)
+				}
+				x.Info.SetSym(c, c, curve)
 			}
 		}
 	}
@@ -146,29 +334,17 @@ func (p *BlockPrior) coordinates(n int) []int {
 	return at
 }
 
-// effectStep is the step in θ of the differences of covariances.
-const effectStep = 1e-5
-
 // turn returns the derivative of L of e in coordinate i, Q×Q, or nil if that is 0.
 func (p *BlockPrior) turn(e *Effect, theta []float64, i int) []float64 {
 	at := p.space.Coords[i].Param
 	if at < e.Param || at >= e.Param+e.Params() {
 		return nil
 	}
-	t := slices.Clone(theta)
-	var ends [2][]float64
-	for k, h := range []float64{-effectStep, effectStep} {
-		t[i] = theta[i] + h
-		params, _, err := p.space.At(p.base.Terms, t)
-		if err != nil {
-			return nil
-		}
-		ends[k] = e.factor(params[e.Param : e.Param+e.Params()])
+	params, _, err := p.space.At(p.base.Terms, theta)
+	if err != nil {
+		return nil
 	}
-	d := ends[1]
-	floats.Sub(d, ends[0])
-	floats.Scale(0.5/effectStep, d)
-	return d
+	return e.slope(params[e.Param:e.Param+e.Params()], at-e.Param)
 }
 
 // An effectTurn is the derivative of the covariance of an effect in one coordinate. With A = L⁻¹∂L
@@ -303,12 +479,18 @@ func (p *BlockPrior) effectSlopes(x *search.Point, lin *site.LinearModel, theta,
 	return nil
 }
 
-// EffectSpread returns the uncertainty of the covariances at θ, by the first weight of their block.
-// Run.Factor returns the rows of the factor of the covariance of θ. It returns nil if factor is nil.
-func (p *BlockPrior) EffectSpread(theta []float64, factor [][]float64) (map[int]*site.FactorSpread,
-	error) {
+// flatEffect is the standard deviation of the parameter of a standard deviation above which its
+// density is far from a Gaussian.
+const flatEffect = 1
+
+// EffectSpread returns the uncertainty of the covariances that s has learned, by the first weight of
+// their block. The curvature of the objective determines it. If a standard deviation is 0 or has hardly
+// any curvature, or if the curvature is not known, the rise of the objective above the best value counts
+// instead (site.HalfNormal). It is nil before a search has ended without a curvature.
+func (p *BlockPrior) EffectSpread(s *Run) (map[int]*site.FactorSpread, error) {
+	theta, factor := s.Best.Theta, s.Factor()
 	params, _, err := p.space.At(p.base.Terms, theta)
-	if err != nil || factor == nil {
+	if err != nil || factor == nil && !s.Done {
 		return nil, err
 	}
 	all, at := map[int]*site.FactorSpread{}, p.coordinates(len(params))
@@ -317,18 +499,64 @@ func (p *BlockPrior) EffectSpread(theta []float64, factor [][]float64) (map[int]
 		q := e.Block.Q
 		f := &site.FactorSpread{SD: make([]float64, q), Atanh: make([]float64, q*q)}
 		for j := range q {
-			if c := at[e.Param+j]; c >= 0 {
-				f.SD[j] = params[e.Param+j] * floats.Norm(factor[c], 2)
+			c, t, sd := at[e.Param+j], params[e.Param+j], math.Inf(1)
+			if c < 0 {
+				continue
+			}
+			if factor != nil && !s.settled(c) {
+				sd = floats.Norm(factor[c], 2)
+			}
+			if sd <= flatEffect || !s.Done {
+				f.SD[j] = e.sdSpread(j, t, min(sd, mostFlat))
+			} else {
+				f.SD[j] = e.rise(s, c, j, t)
 			}
 		}
 		for j := q * q * design.B2i(e.Independent); j < q*q; j++ {
-			if j/q > j%q {
-				f.Atanh[j] = p.atanhSpread(e, theta, factor, j/q, j%q)
+			a, b := j/q, j%q
+			if a <= b {
+				continue
+			}
+			c := at[e.Param+q+a*(a-1)/2+b]
+			if f.Atanh[j] = unknownAtanh; factor != nil && c >= 0 && !s.settled(c) {
+				f.Atanh[j] = min(unknownAtanh, p.atanhSpread(e, theta, factor, a, b))
 			}
 		}
 		all[e.Block.First] = f
 	}
 	return all, nil
+}
+
+// mostFlat bounds the standard deviation of a parameter of a standard deviation, and unknownAtanh means
+// that a correlation may have any value.
+const mostFlat, unknownAtanh = 10, 1e3
+
+// rise returns the standard deviation of s_j above its best value, at the parameter t, by the rise of
+// the objective of run in coordinate c.
+func (e *Effect) rise(run *Run, c, j int, t float64) float64 {
+	theta, from := slices.Clone(run.Best.Theta), run.Best.F
+	s := e.sd(j, t)
+	return site.HalfNormal(max(s, e.Unit[j]), func(more float64) float64 {
+		if theta[c] = EffectParam(s+more, e.Unit[j]); theta[c] > run.Search.Hi[c] {
+			return math.NaN()
+		}
+		return run.Value(theta) - from
+	})
+}
+
+// spreadEnd is the normal quantile of the ends of intervals at 95%.
+const spreadEnd = 1.96
+
+// sdSpread returns the standard deviation of s_j, whose parameter t has the standard deviation sd. The
+// ends of the interval of t give the interval of s_j. If its lower end is far below s_j, only the
+// upper end counts.
+func (e *Effect) sdSpread(j int, t, sd float64) float64 {
+	s := e.sd(j, t)
+	lo, hi := e.sd(j, max(LeastEffect, t-spreadEnd*sd)), e.sd(j, t+spreadEnd*sd)
+	if part := math.Log(hi/lo) / (2 * spreadEnd); part < 1 {
+		return part * s
+	}
+	return max(s, (hi-s)/spreadEnd)
 }
 
 // atanhSpread returns the standard deviation of atanh ρ_jk of e.

@@ -350,7 +350,36 @@ func (s *Run) covariance() *mat.SymDense {
 	}
 	of := s.Search
 	of.Cur = s.Best
-	return inverse(of.Curvature(of.Part))
+	b := of.Curvature(of.Part)
+	for i := range s.space.Coords {
+		if s.settled(i) {
+			for j := range s.space.Coords {
+				b.SetSym(i, j, 0)
+			}
+			b.SetSym(i, i, 1)
+		}
+	}
+	return inverse(b)
+}
+
+// settled reports whether coordinate i ended at a bound that is an ordinary value, or has no effect
+// on the objective.
+func (s *Run) settled(i int) bool {
+	c := &s.space.Coords[i]
+	g, t := s.Best.Grad[i], s.Best.Theta[i]
+	return c.Edge && (g == 0 || g > 0 && t <= s.Search.Lo[i] || g < 0 && t >= s.Search.Hi[i])
+}
+
+// valueSlack is how exactly Value is computed, in nats.
+const valueSlack = 0.01
+
+// Value returns the objective at θ, or NaN if it cannot be computed.
+func (s *Run) Value(theta []float64) float64 {
+	x, err := s.Model.Evaluate(theta, valueSlack, math.Inf(1), false)
+	if err != nil {
+		return math.NaN()
+	}
+	return x.F + s.space.Penalty(theta, nil)
 }
 
 // The curvature at Best is measured by one gradient per coordinate, because the search infers it

@@ -23,6 +23,7 @@ type Coord struct {
 	Start      float64 // where a search begins
 	Lo, Hi     float64
 	Prior      Normal
+	Edge       bool    // its bounds are ordinary values
 	Screened   bool    // a length: shorter ones are tried as starts
 	Noisier    float64 // distance from Start to noise as large as the variation of the responses; 0 for other parameters
 }

@@ -23,7 +23,8 @@ import (
 // The columns of dm·L are what gauss.Spread adds to V. glmLearner calls this after the final fit.
 
 // Factor returns the rows of L, one for each coordinate, where Σ = LLᵀ is the covariance of θ by
-// the curvature of the search at its best θ. It is nil if that is not positive definite.
+// the curvature of the search at its best θ. It is nil if that is not positive definite. Settled
+// coordinates have rows of zeros.
 func (s *Run) Factor() [][]float64 {
 	var chol mat.Cholesky
 	cov := s.covariance()
@@ -35,6 +36,9 @@ func (s *Run) Factor() [][]float64 {
 	rows := make([][]float64, len(s.space.Coords))
 	for i := range rows {
 		rows[i] = make([]float64, len(rows))
+		if s.settled(i) {
+			continue
+		}
 		for k := range i + 1 {
 			rows[i][k] = l.At(i, k)
 		}

@@ -25,7 +25,7 @@ const (
 	Part          = 0.3
 	leastPart     = 3e-3 // smallest fraction
 	searchRidge   = 0.01 // added to the metric, relative to its diagonal
-	leastCurve    = 1e-6 // lower bound on the curvature
+	LeastCurve    = 1e-6 // lower bound on the curvature
 	LongestStep   = 1.5  // longest step in any θ, a factor of 4.5
 	CompositeStep = 1    // the same for kernels whose parts can change places
 	armijo        = 1e-4
@@ -376,7 +376,7 @@ func (s *Search) information(part float64) *mat.SymDense {
 	b.ScaleSym(part, s.Cur.Info)
 	b.AddSym(b, s.Prec)
 	for i := range n {
-		b.SetSym(i, i, (1+searchRidge)*b.At(i, i)+leastCurve)
+		b.SetSym(i, i, (1+searchRidge)*b.At(i, i)+LeastCurve)
 	}
 	return b
 }
@@ -442,7 +442,7 @@ func (s *Search) solveHeld(b *mat.SymDense, held []bool) []float64 {
 	if !chol.Factorize(b) || chol.SolveVecTo(&d, rhs) != nil && !(mat.Dot(&d, rhs) > 0) {
 		d.CloneFromVec(rhs)
 		for i, v := range rhs.RawVector().Data {
-			d.SetVec(i, v/max(leastCurve, math.Abs(s.Cur.Info.At(i, i))+s.Prec.At(i, i)))
+			d.SetVec(i, v/max(LeastCurve, math.Abs(s.Cur.Info.At(i, i))+s.Prec.At(i, i)))
 		}
 	}
 	return d.RawVector().Data

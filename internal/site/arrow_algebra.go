@@ -361,11 +361,20 @@ const (
 func (a *arrow) zeroSpread(t *arrowState, z float64, k, j int, rate float64) (sd float64) {
 	at := j * (a.fac[k].Q + 1)
 	x := &t.by.L[k][at]
-	h := a.sigma.start[k][at]
+	sd = HalfNormal(a.sigma.start[k][at], func(s float64) float64 {
+		*x = s
+		return rate * (z - a.logZ(t, nil))
+	})
+	*x = 0
+	return sd
+}
+
+// HalfNormal returns the standard deviation of a half-normal density, whose logarithm falls by drop(s)
+// from 0 to s. It calls drop first for h, and NaN means no density.
+func HalfNormal(h float64, drop func(s float64) float64) (sd float64) {
 	low, high := 0.0, math.Inf(1)
 	for range spreadSteps {
-		*x = h
-		drop := rate * (z - a.logZ(t, nil))
+		drop := drop(h)
 		if !(drop <= spreadMost) { // or there is no q
 			high = h
 		} else if sd = h / math.Sqrt(2*max(drop, spreadLeast/spreadFactor)); drop >= spreadLeast {
@@ -385,7 +394,6 @@ func (a *arrow) zeroSpread(t *arrowState, z float64, k, j int, rate float64) (sd
 	if sd == 0 {
 		sd = h
 	}
-	*x = 0
 	return sd
 }
 
