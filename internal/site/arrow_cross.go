@@ -24,16 +24,23 @@ import (
 //
 // With a wide border these products cost too much, and the Hessian is approximated (arrow_average.go).
 
-// wideBorder is the number of columns from which a border is wide. A step then costs so much that
-// the next profile continues early.
+// A border with more than wideBorder columns is wide. A step then costs so much that the next profile
+// continues early. With Gaussian noise there are no joint steps, which need the exact Hessian, so the
+// Hessian is approximated from more than averageBorder columns on.
 const (
-	wideBorder = 300
-	wideSteps  = 4
-	wideSmall  = 1e-5
+	wideBorder    = 300
+	wideSteps     = 4
+	wideSmall     = 1e-5
+	averageBorder = 100
 )
 
-// wide reports whether the Hessian is approximated.
+// wide reports whether the border is wide.
 func (a *arrow) wide() bool { return a.shape.Crossed() && len(a.shape.Border) > wideBorder }
+
+// averages reports whether the Hessian is approximated.
+func (a *arrow) averages() bool {
+	return a.wide() || a.gaussian && a.shape.Crossed() && len(a.shape.Border) > averageBorder
+}
 
 // crossCurve holds what the border adds to a sigmaCurve.
 type crossCurve struct {

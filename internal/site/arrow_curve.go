@@ -319,7 +319,7 @@ func (b *pairBend) along(x, y []float64) (sum float64) {
 func (a *arrow) pairBends(t *arrowState) (b pairBend) {
 	c := &a.sigma.curve
 	switch {
-	case a.wide():
+	case a.averages():
 		b.first, b.bend, b.slopes = a.averageBend(t)
 	case a.shape.Crossed():
 		b.first, b.bend, b.slopes = a.crossBend(t)

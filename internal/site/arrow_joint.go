@@ -316,7 +316,7 @@ func (j *joint) couple(ml, vl [][]float64) {
 }
 
 // follows reports whether the sites depend on L.
-func (a *arrow) follows() bool { return a.lin.Terms.Noise() == 0 }
+func (a *arrow) follows() bool { return !a.gaussian }
 
 // joinable reports whether joint steps apply. A wide border makes their products too expensive.
 func (a *arrow) joinable() bool { return a.follows() && !a.wide() }
