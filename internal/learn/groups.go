@@ -15,7 +15,8 @@ import (
 
 // This file holds the Model of a GLM with grouping factors. Each evaluation also finds the best
 // covariances Σ of the effects of levels, so θ holds the other hyperparameters alone, and the
-// derivatives are those at the best Σ (envelope theorem). Its value is −ELBO − log p(Σ).
+// derivatives are those at the best Σ (envelope theorem). Its value is −ELBO − log p(Σ). With Gaussian
+// noise, Profile first finds θ and Σ together.
 
 // Groups is the Model of a GLM whose prior has blocks. It remembers the sites of the rows and Σ.
 // Its Work counts passes over the rows.

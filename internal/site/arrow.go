@@ -132,7 +132,8 @@ func (a *arrow) order() {
 
 // again returns a base of l with the layout of a, for the same rows and groups.
 func (a *arrow) again(l *LinearModel) *arrow {
-	b := &arrow{lin: l, gaussian: l.Terms.Noise() > 0, x: a.x, fac: a.fac, perm: a.perm, begin: a.begin, chunks: a.chunks, few: a.few, at: a.at,
+	b := &arrow{lin: l, gaussian: l.Terms.Noise() > 0, x: a.x, fac: a.fac, perm: a.perm,
+		begin: a.begin, chunks: a.chunks, few: a.few, at: a.at,
 		in1: a.in1, in2: a.in2, out: a.out, inverse: a.inverse, rows: a.rows}
 	shape := *a.shape
 	shape.Prec = make([]float64, shape.Common)

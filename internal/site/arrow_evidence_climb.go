@@ -208,10 +208,10 @@ func hold(g []float64, b *mat.SymDense, i int) {
 }
 
 // evidenceParts holds the parts of the second derivatives: in the coordinates of L, in the change −Σ
-// of Σ, in ℓ, and in each θ_b. The last b are the weights without a coordinate.
+// of Σ, in ℓ, and in each θ_b. The last block holds the common weights without a coordinate.
 type evidenceParts struct {
 	n     int
-	grad  []float64 // of log Z, in the same order
+	grad  []float64 // gradient of log Z
 	curve *mat.SymDense
 }
 
@@ -276,7 +276,7 @@ func (a *arrow) shrink(of *pairBend, l [][]float64) []float64 {
 	return step
 }
 
-// parts returns the parts for the given changes of the pairs, of which the last is −Σ.
+// parts returns the parts for the given changes of the pairs. The last change is −Σ.
 func (e *Evidence) parts(s *EvidenceSpace, of *pairBend, steps [][]float64, k int) *evidenceParts {
 	a, n := e.a, len(steps)-1
 	p := &evidenceParts{n: n, grad: make([]float64, n+k+3), curve: mat.NewSymDense(n+k+3, nil)}
@@ -363,7 +363,7 @@ func (a *arrow) commonBends(of *pairBend, t *arrowState) [][]float64 {
 		}
 	}
 	if a.shape.Crossed() {
-		rows := make([][]float64, m) // of A′P
+		rows := make([][]float64, m) // rows of A′P
 		for i := range rows {
 			rows[i] = make([]float64, a.shape.Common)
 			for j := range rows[i] {
