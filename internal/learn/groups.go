@@ -15,7 +15,8 @@ import (
 
 // This file holds the Model of a GLM with grouping factors. Each evaluation also finds the best
 // covariances Σ of the effects of levels, so θ holds the other hyperparameters alone, and the
-// derivatives are those at the best Σ (envelope theorem). Its value is −ELBO − log p(Σ).
+// derivatives are those at the best Σ (envelope theorem). Its value is −ELBO − log p(Σ). With Gaussian
+// noise, Profile first finds θ and Σ together.
 
 // Groups is the Model of a GLM whose prior has blocks. It remembers the sites of the rows and Σ.
 // Its Work counts passes over the rows.
@@ -29,7 +30,10 @@ type Groups struct {
 	evidence *site.Evidence     // for Gaussian noise
 }
 
-var _ Sited = (*Groups)(nil)
+var (
+	_ Noisy = (*Groups)(nil)
+	_ Sited = (*Groups)(nil)
+)
 
 // NewGroups returns the Model of a GLM with the given prior.
 func NewGroups(prior *BlockPrior) *Groups {
@@ -112,52 +116,93 @@ func (l *Groups) fitAt(theta []float64, slack, most float64) (x search.Point, er
 	return x, err
 }
 
-// Steps of differences in θ: of the gradient, and of the curvature.
-const (
-	evidenceStep = 1e-4
-	evidenceBend = 1e-2
-)
-
 // gaussian is fitAt for Gaussian noise, from sums over the rows.
 func (l *Groups) gaussian(lin *site.LinearModel, theta []float64, most float64) (x search.Point,
-	err error) {
-	if l.evidence == nil {
-		if l.evidence, err = site.NewEvidence(lin, l.workers); err != nil {
-			return x, err
-		}
-		l.units++
+	_ error) {
+	if err := l.sums(lin); err != nil {
+		return x, err
 	}
-	e := l.evidence
-	for i, from := range l.l {
-		copy(e.L()[i], from)
-	}
-	x.F = -e.Maximize(lin.Terms.Noise(), lin.Prior.Prec)
-	l.foundL = gauss.CloneLists(e.L())
+	z, grad, info := l.maximize(theta, false)
+	x.F = -z
+	l.foundL = gauss.CloneLists(l.evidence.L())
 	gamma, a := make([]float64, l.n), make([]float64, l.n)
 	lin.Terms.KnownSites(gamma, a)
 	l.remember(theta, gamma, a, make([]float64, l.n))
-	if math.IsInf(most, -1) {
-		return x, nil
-	}
-	k := len(theta)
-	x.Grad, x.Info = make([]float64, k), mat.NewSymDense(k, nil)
-	at := func(i int, h float64) float64 {
-		t := slices.Clone(theta)
-		t[i] += h
-		near, err := l.prior.At(t)
-		if err != nil {
-			return math.NaN()
-		}
-		return -e.At(near.Terms.Noise(), near.Prior.Prec)
-	}
-	for i := range k {
-		x.Grad[i] = (at(i, evidenceStep) - at(i, -evidenceStep)) / (2 * evidenceStep)
-		bend := (at(i, evidenceBend) - 2*x.F + at(i, -evidenceBend)) / (evidenceBend * evidenceBend)
-		if bend > 0 {
-			x.Info.SetSym(i, i, bend)
-		}
+	if wanted(x.F, most) {
+		floats.Scale(-1, grad)
+		x.Grad, x.Info = grad, info
 	}
 	return x, nil
+}
+
+// sums computes the evidence once, for the model lin at some θ.
+func (l *Groups) sums(lin *site.LinearModel) (err error) {
+	if l.evidence == nil {
+		l.evidence, err = site.NewEvidence(lin, l.workers)
+		l.units++
+	}
+	return err
+}
+
+// Profiles implements Noisy.
+func (l *Groups) Profiles() bool { return l.prior.space.Gaussian && len(l.prior.space.Coords) > 0 }
+
+// Profile implements Noisy. It moves Σ and all of θ to the best evidence, from sums over the rows.
+func (l *Groups) Profile(theta []float64) (search.Point, error) {
+	x := search.Point{Theta: slices.Clone(theta), F: math.Inf(1)}
+	lin, err := l.prior.At(theta)
+	if err == nil {
+		if err = l.sums(lin); err != nil {
+			return x, err
+		}
+		z, _, _ := l.maximize(x.Theta, true)
+		x.F = -z + l.prior.space.Penalty(x.Theta, nil)
+		l.l = gauss.CloneLists(l.evidence.L())
+	}
+	x, err = Judge(l.workers.Halt, x, err)
+	if x.Theta == nil {
+		x.Theta = slices.Clone(theta)
+	}
+	return x, err
+}
+
+// maximize maximizes the evidence from the last L. If move is set, it also moves θ.
+func (l *Groups) maximize(theta []float64, move bool) (z float64, grad []float64, info *mat.SymDense) {
+	for i, from := range l.l {
+		copy(l.evidence.L()[i], from)
+	}
+	return l.evidence.Maximize(l.space(theta), theta, move)
+}
+
+// noiseDiff is the step in θ of the difference of the log noise.
+const noiseDiff = 1e-4
+
+// space returns the space of θ of the evidence.
+func (l *Groups) space(theta []float64) *site.EvidenceSpace {
+	own := l.prior.space
+	s := &site.EvidenceSpace{Column: l.prior.columns(), Penalty: own.Penalty, Prec: own.prec}
+	s.At = func(theta []float64) (noise float64, prec []float64, ok bool) {
+		lin, err := l.prior.At(theta)
+		if err != nil {
+			return 0, nil, false
+		}
+		return lin.Terms.Noise(), lin.Prior.Prec, true
+	}
+	logNoise := func(i int, h float64) float64 {
+		t := slices.Clone(theta)
+		t[i] += h
+		noise, _, _ := s.At(t)
+		return math.Log(noise)
+	}
+	for i, c := range own.Coords {
+		s.Lo, s.Hi = append(s.Lo, c.Lo), append(s.Hi, c.Hi)
+		slope := 0.0
+		if c.Likelihood {
+			slope = (logNoise(i, noiseDiff) - logNoise(i, -noiseDiff)) / (2 * noiseDiff)
+		}
+		s.Noise = append(s.Noise, slope)
+	}
+	return s
 }
 
 // fitSites is fitAt for other likelihoods.

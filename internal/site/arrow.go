@@ -59,6 +59,7 @@ type arrow struct {
 	cur, try         arrowState
 	moved, saved     bool // cur has a covariance; the saved state has one
 	few              bool // levels have few rows
+	gaussian         bool // the noise is Gaussian, so the sites do not follow L
 	pending          bool // try.L and the sums belong to the next Cover
 	held             bool // the last move kept the covariance of cur
 	sigma            sigma
@@ -96,7 +97,7 @@ var _ interface {
 
 // newArrow returns the base of l. The error names rows and columns that do not fit.
 func newArrow(l *LinearModel) (*arrow, error) {
-	a := &arrow{lin: l}
+	a := &arrow{lin: l, gaussian: l.Terms.Noise() > 0}
 	n := l.X.Rows
 	for i, b := range l.Prior.Blocks() {
 		f := arrowFactor{Block: b, number: i, level: make([]int32, n), z: make([]float64, n*b.Q)}
@@ -131,7 +132,8 @@ func (a *arrow) order() {
 
 // again returns a base of l with the layout of a, for the same rows and groups.
 func (a *arrow) again(l *LinearModel) *arrow {
-	b := &arrow{lin: l, x: a.x, fac: a.fac, perm: a.perm, begin: a.begin, chunks: a.chunks, few: a.few, at: a.at,
+	b := &arrow{lin: l, gaussian: l.Terms.Noise() > 0, x: a.x, fac: a.fac, perm: a.perm,
+		begin: a.begin, chunks: a.chunks, few: a.few, at: a.at,
 		in1: a.in1, in2: a.in2, out: a.out, inverse: a.inverse, rows: a.rows}
 	shape := *a.shape
 	shape.Prec = make([]float64, shape.Common)

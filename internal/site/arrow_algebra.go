@@ -275,8 +275,7 @@ func (f *FactorSpread) SetInterval(s *SigmaSpan) {
 
 // Spread returns the uncertainty of the covariances, in the order of the blocks of the model. The
 // curvature is the curvature of log Z + log p(L) with sites that follow L (arrow_joint.go), or, for
-// several factors and many rows, the curvature at the present sites times 1 − ρ; see gain. With
-// several factors, it leaves out the correlations between their parameters.
+// several factors and many rows, the curvature at the present sites times 1 − ρ; see gain.
 func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 	a := s.mover
 	if !a.moved || !a.sigma.learns() {
@@ -316,17 +315,8 @@ func (a *arrow) uncertainty(t *arrowState, j *joint, rate func() float64) ([]Fac
 	}
 	z := a.logZ(t, a.sigma.grad)
 	n := len(a.sigma.coords)
-	b := mat.NewSymDense(n, nil)
-	ones := make([]float64, n)
-	for i := range ones {
-		ones[i] = 1
-	}
-	if a.wide() {
-		a.information(t, b)
-	} else {
-		ones = a.sigma.units(a, t.by.L, sigmaTiny)
-		a.hessian(t, ones, b)
-	}
+	b, unit := mat.NewSymDense(n, nil), a.sigma.units(a, t.by.L, sigmaTiny)
+	a.hessian(t, unit, b)
 	if err := a.crew.Halt.Err(); err != nil || math.IsInf(z, -1) {
 		return all, err
 	}
@@ -334,9 +324,9 @@ func (a *arrow) uncertainty(t *arrowState, j *joint, rate func() float64) ([]Fac
 	inv := inverseOf(b, slow)
 	var root mat.Cholesky
 	if j != nil && root.Factorize(j.bend) {
-		inv, ones = inverseOf(j.bend, 1), j.unit
+		inv, unit = inverseOf(j.bend, 1), j.unit
 	}
-	a.spreads(all, t.by.L, inv, ones)
+	a.spreads(all, t.by.L, inv, unit)
 	for k, f := range a.fac {
 		for j, sd := range a.sds(k, t.by.L[k]) {
 			if sd == 0 && f.rule.Learn {
@@ -441,11 +431,8 @@ func (a *arrow) spreads(all []FactorSpread, l [][]float64, cov *mat.SymDense, un
 	step := make([]float64, n)
 	for c := range n {
 		step[c] = h * unit[c]
-		up, by := gauss.CloneLists(l), step
-		if a.wide() {
-			by = a.absolute(l, step)
-		}
-		a.moveL(up, l, by, 1)
+		up := gauss.CloneLists(l)
+		a.moveL(up, l, step, 1)
 		step[c] = 0
 		for i, v := range values(up) {
 			if slope := (v - at[i]) / h; !math.IsNaN(slope) && !math.IsInf(slope, 0) {

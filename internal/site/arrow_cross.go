@@ -5,7 +5,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mat"
 )
 
 // This file extends arrow_curve.go to several factors. The first factor is eliminated as there, but
@@ -23,27 +22,31 @@ import (
 // The gradient needs only W_BBL = A′L̃P̃, where P = L̃P̃L̃ᵀ, and costs one inverse of the border. The
 // Hessian costs a few products of matrices more. Nothing is divided by L.
 //
-// With a wide border, steps are Fisher scoring steps in relative changes, L ← L(I + Z), because
-// these need no products of matrices. With R = I − var(v_g), the information is Σ_g R_ad R_bc +
-// R_ac R_bd of the elements ab and cd of Z. It has no products of different factors.
+// With a wide border these products cost too much, and the Hessian is approximated (arrow_average.go).
 
-// scoringBorder is the number of columns from which a border is wide. A step then costs so much that
-// the next profile continues early.
+// A border with more than wideBorder columns is wide. A step then costs so much that the next profile
+// continues early. With Gaussian noise there are no joint steps, which need the exact Hessian, so the
+// Hessian is approximated from more than averageBorder columns on.
 const (
-	scoringBorder = 300
-	scoringSteps  = 4
-	scoringSmall  = 1e-5
-	scoringLeast  = 0.1 // part of a diagonal element of L that a step leaves
+	wideBorder    = 300
+	wideSteps     = 4
+	wideSmall     = 1e-5
+	averageBorder = 100
 )
 
-// wide reports whether steps of L are scoring steps.
-func (a *arrow) wide() bool { return a.shape.Crossed() && len(a.shape.Border) > scoringBorder }
+// wide reports whether the border is wide.
+func (a *arrow) wide() bool { return a.shape.Crossed() && len(a.shape.Border) > wideBorder }
+
+// averages reports whether the Hessian is approximated.
+func (a *arrow) averages() bool {
+	return a.wide() || a.gaussian && a.shape.Crossed() && len(a.shape.Border) > averageBorder
+}
 
 // crossCurve holds what the border adds to a sigmaCurve.
 type crossCurve struct {
-	s    []float64   // s_B
-	al   []float64   // a row of A′L̃
-	info [][]float64 // information of each factor, n×n for its n elements, with a wide border
+	s  []float64   // s_B
+	al []float64   // a row of A′L̃
+	wl [][]float64 // Σ_h W_hhL over the levels h of each factor of the border, Q×Q
 
 	pa, q, w []float64 // PA′ with the opposite sign, Q and W_BB
 	nq       []float64 // N_kQ of a pair
@@ -58,43 +61,38 @@ func (a *arrow) crossSlopes(t *arrowState, grad [][]float64) {
 	dense.FillUpper(s.inv, m)
 	a.inverse = append(a.inverse[:0], s.inv...)
 	t.by.Unwhiten(a.inverse)
-	if c.info == nil {
+	if c.wl == nil {
 		for i := range a.fac {
-			n := len(a.fac[i].L)
-			c.info = append(c.info, make([]float64, n*n))
+			c.wl = append(c.wl, make([]float64, len(a.fac[i].L)))
 		}
 	}
 	a.crossLevels(t)
 	addSlope(grad[0], s.curve.total.slope, t.by.L[0], a.fac[0].Q)
-	copy(c.info[0], s.curve.total.info)
 	c.s = append(c.s[:0], a.hb...)
 	t.by.Reduce(a.hg, c.s)
 	for i := range m {
 		c.s[i] -= floats.Dot(t.by.Schur[i*m:(i+1)*m], s.mean.W)
 	}
-	var r [gauss.MostEffects * gauss.MostEffects]float64
 	for k := range a.fac[1:] {
 		f := &a.fac[k+1]
-		q, own := f.Q, grad[k+1]
-		clear(c.info[k+1])
+		q, own, wl := f.Q, grad[k+1], c.wl[k+1]
+		clear(wl)
 		for h := range f.Levels {
 			at := f.offset + h*q
 			for i := range q {
 				c.al = append(c.al[:0], t.by.Schur[(at+i)*m:(at+i+1)*m]...)
 				t.by.ToUnits(c.al)
+				for j := range q {
+					wl[i*q+j] += floats.Dot(c.al, s.inv[(at+j)*m:(at+j+1)*m])
+				}
 				for j := range i + 1 {
-					own[i*q+j] += c.s[at+i]*s.mean.Unit[at+j] -
-						floats.Dot(c.al, s.inv[(at+j)*m:(at+j+1)*m])
+					own[i*q+j] += c.s[at+i] * s.mean.Unit[at+j]
 				}
 			}
-			if a.wide() {
-				for i := range q {
-					for j := range q {
-						r[i*q+j] = -s.inv[(at+i)*m+at+j]
-					}
-					r[i*q+i]++
-				}
-				addInfo(c.info[k+1], r[:q*q], q)
+		}
+		for i := range q {
+			for j := range i + 1 {
+				own[i*q+j] -= wl[i*q+j]
 			}
 		}
 	}
@@ -103,7 +101,7 @@ func (a *arrow) crossSlopes(t *arrowState, grad [][]float64) {
 // crossLevels computes the sums over the levels of the first factor.
 func (a *arrow) crossLevels(t *arrowState) {
 	s, f, m := &a.sigma, &a.fac[0], len(a.shape.Border)
-	c, q, wide := &s.curve, f.Q, a.wide()
+	c, q := &s.curve, f.Q
 	c.pairs = pairsOf(c.pairs[:0], q)
 	r := a.solveWork // h_g − B_gw̄
 	copy(r, a.hg)
@@ -145,10 +143,6 @@ func (a *arrow) crossLevels(t *arrowState) {
 				a.timesInverse(c.fp[at:end], c.f[at:end], g)
 			}
 			c.level(part, t.by.Sums.D[g*q*q:(g+1)*q*q], c.f[at:end], c.fp[at:end], own)
-			if wide {
-				c.inform(part, t.by.L[0], own)
-				continue
-			}
 			width := a.shape.Width(g)
 			for p, x := range c.pairs {
 				w, to := pairShare(x), part.cross[p*m:(p+1)*m]
@@ -172,100 +166,6 @@ func (a *arrow) scatter(dst []float64, x float64, row []float64, g int) {
 	}
 }
 
-// inform adds the information of a level whose T_g and −s_gs_gᵀ − F_gPF_gᵀ are in the work of p.
-func (c *sigmaCurve) inform(p *levelCurve, l, s []float64) {
-	q := len(s)
-	t, z := p.work[q*q:2*q*q], p.work[2*q*q:3*q*q]
-	var w, wl, r [gauss.MostEffects * gauss.MostEffects]float64
-	for i := range q {
-		for j := range q {
-			w[i*q+j] = t[i*q+j] + z[i*q+j] + s[i]*s[j]
-		}
-	}
-	gauss.SmallMul(wl[:], w[:], l, q)
-	for i := range q { // R = LᵀWL
-		for j := range q {
-			for k := i; k < q; k++ {
-				r[i*q+j] += l[k*q+i] * wl[k*q+j]
-			}
-		}
-	}
-	addInfo(p.info, r[:], q)
-}
-
-// addInfo adds the information of effects with the given R to info.
-func addInfo(info, r []float64, q int) {
-	n := q * q
-	for i := range q {
-		for j := range q {
-			for k := range q {
-				for l := range q {
-					info[(i*q+j)*n+k*q+l] += r[i*q+l]*r[j*q+k] + r[i*q+k]*r[j*q+l]
-				}
-			}
-		}
-	}
-}
-
-// scoringStep is sigmaStep for a wide border.
-func (a *arrow) scoringStep(t *arrowState) (step []float64, gain float64) {
-	s := &a.sigma
-	n := len(s.coords)
-	unit, g, b := make([]float64, n), make([]float64, n), mat.NewSymDense(n, nil)
-	for i, c := range s.coords {
-		unit[i] = 1
-		q := a.fac[c.f].Q
-		for k := c.row; k < q; k++ {
-			g[i] += t.by.L[c.f][k*q+c.row] * s.grad[c.f][k*q+c.col]
-		}
-	}
-	a.information(t, b)
-	z, gain := newtonStep(b, g, unit, false)
-	if z == nil {
-		return nil, 0
-	}
-	for i, c := range s.coords {
-		if c.row == c.col {
-			z[i] = max(z[i], scoringLeast-1)
-		}
-	}
-	return a.absolute(t.by.L, z), gain
-}
-
-// absolute returns the changes of the coordinates that follow from the relative changes z.
-func (a *arrow) absolute(l [][]float64, z []float64) []float64 {
-	step := make([]float64, len(z))
-	for i, x := range a.sigma.coords {
-		q := a.fac[x.f].Q
-		for k, y := range a.sigma.coords {
-			if x.f == y.f && x.col == y.col && y.row <= x.row {
-				step[i] += l[x.f][x.row*q+y.row] * z[k]
-			}
-		}
-	}
-	return step
-}
-
-// information stores the information of the relative changes in b, for a wide border. Function logZ
-// has computed the gradient at t.
-func (a *arrow) information(t *arrowState, b *mat.SymDense) {
-	s := &a.sigma
-	for i, c := range s.coords {
-		q := a.fac[c.f].Q
-		for k, e := range s.coords[:i+1] {
-			if e.f == c.f {
-				b.SetSym(i, k, s.curve.cross.info[c.f][(c.row*q+c.col)*q*q+e.row*q+e.col])
-			}
-		}
-		x := b.At(i, i)
-		if scale := s.scale[c.f]; scale != nil {
-			square := t.by.L[c.f][c.row*q+c.row] / scale[c.row]
-			x += 2 * square * square
-		}
-		b.SetSym(i, i, x)
-	}
-}
-
 // crossBend returns the second derivatives of log Z in the pairs of all factors, in the lower
 // triangle, the number of the first pair of each factor, and 2∂log Z/∂Σ of each factor.
 func (a *arrow) crossBend(t *arrowState) (first []int, bend []float64, slopes [][]float64) {
@@ -282,28 +182,50 @@ func (a *arrow) crossBend(t *arrowState) (first []int, bend []float64, slopes []
 	}
 	o.q = o.pa
 	fma.Gemm(run, 1, of(t.by.Schur), of(o.q), of(o.w))
-	n := 0
-	for i := range a.fac {
-		first = append(first, n)
-		n += len(pairsOf(nil, a.fac[i].Q))
-	}
+	first, n := a.firsts()
 	o.bend = dense.Resize(o.bend, n*n)
 	clear(o.bend)
 	a.bendFirst(n)
 	slopes = append(slopes, c.total.slope)
-	push := make([][]float64, n) // E_ls_B of the pairs of the border
 	for k := range a.fac[1:] {
-		f := &a.fac[k+1]
-		q, slope := f.Q, make([]float64, f.Q*f.Q)
-		for h := range f.Levels {
-			at := f.offset + h*q
-			for i := range q {
-				for j := range q {
-					slope[i*q+j] += o.s[at+i]*o.s[at+j] - o.w[(at+i)*m+at+j]
-				}
+		slopes = append(slopes, a.borderSlope(k+1, func(i, j int) float64 { return o.w[i*m+j] }))
+	}
+	a.bendBorder(first, a.pushes(first, n), n)
+	return first, o.bend, slopes
+}
+
+// firsts returns the number of the first pair of each factor, and the number of pairs.
+func (a *arrow) firsts() (first []int, n int) {
+	for i := range a.fac {
+		first = append(first, n)
+		n += len(pairsOf(nil, a.fac[i].Q))
+	}
+	return first, n
+}
+
+// borderSlope returns Σ_h s_hs_hᵀ − W_hh over the levels of factor k, which is in the border. The
+// function w returns an element of W_BB.
+func (a *arrow) borderSlope(k int, w func(i, j int) float64) []float64 {
+	f, o := &a.fac[k], &a.sigma.curve.cross
+	q, slope := f.Q, make([]float64, f.Q*f.Q)
+	for h := range f.Levels {
+		at := f.offset + h*q
+		for i := range q {
+			for j := range q {
+				slope[i*q+j] += o.s[at+i]*o.s[at+j] - w(at+i, at+j)
 			}
 		}
-		slopes = append(slopes, slope)
+	}
+	return slope
+}
+
+// pushes returns E_ls_B of each of the n pairs that is in the border.
+func (a *arrow) pushes(first []int, n int) [][]float64 {
+	o, m := &a.sigma.curve.cross, len(a.shape.Border)
+	push := make([][]float64, n)
+	for k := range a.fac[1:] {
+		f := &a.fac[k+1]
+		q := f.Q
 		for i, x := range pairsOf(nil, q) {
 			u := make([]float64, m)
 			for h := range f.Levels {
@@ -314,8 +236,7 @@ func (a *arrow) crossBend(t *arrowState) (first []int, bend []float64, slopes []
 			push[first[k+1]+i] = u
 		}
 	}
-	a.bendBorder(first, push, n)
-	return first, o.bend, slopes
+	return push
 }
 
 // bendFirst stores the second derivatives in the pairs of the first factor, and in one of them and a
@@ -394,13 +315,6 @@ func traceOfProduct(x, y []float64, m int) (sum float64) {
 func (a *arrow) bendBorder(first []int, push [][]float64, n int) {
 	m := len(a.shape.Border)
 	c, o := &a.sigma.curve, &a.sigma.curve.cross
-	times := func(x, u []float64) []float64 {
-		v := make([]float64, m)
-		for i := range v {
-			v[i] = floats.Dot(x[i*m:(i+1)*m], u)
-		}
-		return v
-	}
 	for l, u := range push {
 		if u == nil {
 			continue

@@ -44,8 +44,9 @@ type levelCurve struct {
 	slope []float64 // 2∂log Z/∂Σ, Q×Q
 	bend  []float64 // ∂²log Z of the pairs, without the products of different levels
 	cross []float64 // Σ_g F_gᵀE_ks_g of each pair
-	info  []float64 // see crossCurve
-	work  []float64
+	// square is Σ_g s_gs_gᵀ, and drift Σ_g (E_ks_g)ᵀT_gE_ls_g of the pairs k and l.
+	square, drift []float64
+	work          []float64
 }
 
 // clear prepares c for Q effects, some pairs and d columns of the border.
@@ -53,8 +54,8 @@ func (c *levelCurve) clear(q, pairs, d int) {
 	for _, x := range []struct {
 		v *[]float64
 		n int
-	}{{&c.slope, q * q}, {&c.bend, pairs * pairs}, {&c.cross, pairs * d}, {&c.info, q * q * q * q},
-		{&c.work, 4*q*q + q}} {
+	}{{&c.slope, q * q}, {&c.bend, pairs * pairs}, {&c.cross, pairs * d}, {&c.square, q * q},
+		{&c.drift, pairs * pairs}, {&c.work, 4*q*q + q}} {
 		*x.v = dense.Resize(*x.v, x.n)
 		clear(*x.v)
 	}
@@ -130,7 +131,8 @@ func (c *sigmaCurve) add(chunks, q, d int) {
 		floats.Add(sum.slope, c.parts[k].slope)
 		floats.Add(sum.bend, c.parts[k].bend)
 		floats.Add(sum.cross, c.parts[k].cross)
-		floats.Add(sum.info, c.parts[k].info)
+		floats.Add(sum.square, c.parts[k].square)
+		floats.Add(sum.drift, c.parts[k].drift)
 	}
 }
 
@@ -218,6 +220,7 @@ func (c *sigmaCurve) level(p *levelCurve, dg, f, fp, s []float64) {
 	}
 	for i, x := range t {
 		p.slope[i] -= x + z[i]
+		p.square[i] += s[i/q] * s[i%q]
 	}
 	n := len(c.pairs)
 	for a, x := range c.pairs {
@@ -227,6 +230,8 @@ func (c *sigmaCurve) level(p *levelCurve, dg, f, fp, s []float64) {
 			sum := t[i*q+m]*(t[k*q+l]+z[k*q+l]) + t[i*q+l]*(t[k*q+m]+z[k*q+m]) +
 				t[k*q+m]*z[i*q+l] + t[k*q+l]*z[i*q+m]
 			p.bend[a*n+b] += pairShare(x) * pairShare(y) * sum
+			p.drift[a*n+b] += pairShare(x) * pairShare(y) * (s[k]*(s[m]*t[i*q+l]+s[l]*t[i*q+m]) +
+				s[i]*(s[m]*t[k*q+l]+s[l]*t[k*q+m]))
 		}
 	}
 }
@@ -289,42 +294,78 @@ func addSlope(grad, slope, l []float64, q int) {
 	}
 }
 
-// hessian stores the negative Hessian of log Z + log p(L) in the coordinates, in the given units, in
-// b. Function logZ has computed the gradient at t.
-func (a *arrow) hessian(t *arrowState, unit []float64, b *mat.SymDense) {
-	s, c := &a.sigma, &a.sigma.curve
-	first, bend, slopes := []int{0}, c.total.bend, [][]float64{c.total.slope}
-	if a.shape.Crossed() {
-		first, bend, slopes = a.crossBend(t)
+// pairBend holds the derivatives of log Z in the pairs of all factors.
+type pairBend struct {
+	first  []int       // the number of the first pair of each factor
+	n      int         // the number of pairs
+	bend   []float64   // second derivatives, lower triangle
+	slopes [][]float64 // 2∂log Z/∂Σ of each factor
+}
+
+// along returns the second derivative in two changes of the pairs.
+func (b *pairBend) along(x, y []float64) (sum float64) {
+	for i, u := range x {
+		if u == 0 {
+			continue
+		}
+		for j, v := range y {
+			sum += u * v * b.bend[max(i, j)*b.n+min(i, j)]
+		}
 	}
-	n := first[len(first)-1] + len(pairsOf(nil, a.fac[len(a.fac)-1].Q))
-	steps := make([][]float64, len(s.coords)) // changes of the pairs of Σ
+	return sum
+}
+
+// pairBends returns the derivatives in the pairs at t, where logZ has computed the gradient.
+func (a *arrow) pairBends(t *arrowState) (b pairBend) {
+	c := &a.sigma.curve
+	switch {
+	case a.averages():
+		b.first, b.bend, b.slopes = a.averageBend(t)
+	case a.shape.Crossed():
+		b.first, b.bend, b.slopes = a.crossBend(t)
+	default:
+		b.first, b.bend, b.slopes = []int{0}, c.total.bend, [][]float64{c.total.slope}
+	}
+	_, b.n = a.firsts()
+	return b
+}
+
+// pairSteps returns the change of the pairs by each coordinate.
+func (a *arrow) pairSteps(b *pairBend, l [][]float64) [][]float64 {
+	s := &a.sigma
+	steps := make([][]float64, len(s.coords))
 	for k, x := range s.coords {
-		steps[k] = make([]float64, n)
-		q, l := a.fac[x.f].Q, t.by.L[x.f]
+		steps[k] = make([]float64, b.n)
+		q, l := a.fac[x.f].Q, l[x.f]
 		for i, pair := range pairsOf(nil, q) {
 			if pair[0] == x.row {
-				steps[k][first[x.f]+i] += l[pair[1]*q+x.col]
+				steps[k][b.first[x.f]+i] += l[pair[1]*q+x.col]
 			}
 			if pair[1] == x.row {
-				steps[k][first[x.f]+i] += l[pair[0]*q+x.col]
+				steps[k][b.first[x.f]+i] += l[pair[0]*q+x.col]
 			}
 		}
 	}
+	return steps
+}
+
+// hessian stores the negative Hessian of log Z + log p(L) in the coordinates, in the given units, in
+// b. Function logZ has computed the gradient at t. With a wide border it is an approximation.
+func (a *arrow) hessian(t *arrowState, unit []float64, b *mat.SymDense) {
+	of := a.pairBends(t)
+	a.chain(t, &of, a.pairSteps(&of, t.by.L), unit, b)
+}
+
+// chain is hessian for given derivatives in the pairs, and changes of the pairs.
+func (a *arrow) chain(t *arrowState, of *pairBend, steps [][]float64, unit []float64,
+	b *mat.SymDense) {
+	s := &a.sigma
 	for k, x := range s.coords {
 		q, l := a.fac[x.f].Q, t.by.L[x.f]
 		for m, y := range s.coords[:k+1] {
-			var sum float64
-			for i, u := range steps[k] {
-				if u == 0 {
-					continue
-				}
-				for j, v := range steps[m] {
-					sum += u * v * bend[max(i, j)*n+min(i, j)]
-				}
-			}
+			sum := of.along(steps[k], steps[m])
 			if x.f == y.f && x.col == y.col {
-				sum += slopes[x.f][x.row*q+y.row]
+				sum += of.slopes[x.f][x.row*q+y.row]
 			}
 			if x.f == y.f && x.row == y.row {
 				sum += s.priorBend(l[x.row*q:x.row*q+x.row+1], x, y)

@@ -24,6 +24,9 @@ type Evidence struct {
 	hb, hg         []float64
 	square, weight float64 // Σ w(y − o)² and Σ w
 	t              arrowState
+
+	// constant and residual are −½Σ w(y − o)²/s − ½Σ w log 2πs and Σ w(y − o)²/s at the present s.
+	constant, residual float64
 }
 
 // NewEvidence returns the evidence of l, whose terms have Gaussian noise. It reads all rows.
@@ -57,7 +60,7 @@ func (e *Evidence) Use(c term.Crew) { e.a.use(c) }
 func (e *Evidence) L() [][]float64 { return e.t.by.L }
 
 // set prepares the sums for the given noise and the prior precisions of all weights.
-func (e *Evidence) set(noise float64, prec []float64) (constant float64) {
+func (e *Evidence) set(noise float64, prec []float64) {
 	t, u := &e.t.by.Sums, &e.unit
 	for _, x := range [][2]*[]float64{{&t.A, &u.A}, {&t.B, &u.B}, {&t.D, &u.D}, {&e.a.hb, &e.hb},
 		{&e.a.hg, &e.hg}} {
@@ -67,15 +70,6 @@ func (e *Evidence) set(noise float64, prec []float64) (constant float64) {
 	for i, j := range e.a.shape.Border[:e.a.shape.Common] {
 		e.a.shape.Prec[i] = prec[j]
 	}
-	return -0.5 * (e.square/noise + e.weight*math.Log(2*math.Pi*noise))
-}
-
-// Maximize moves L to its best and returns the value there. It returns −Inf if that fails.
-func (e *Evidence) Maximize(noise float64, prec []float64) float64 {
-	return e.set(noise, prec) + e.a.maximize(&e.t)
-}
-
-// At returns the value at the present L.
-func (e *Evidence) At(noise float64, prec []float64) float64 {
-	return e.set(noise, prec) + e.a.logZ(&e.t, nil)
+	e.residual = e.square / noise
+	e.constant = -0.5 * (e.residual + e.weight*math.Log(2*math.Pi*noise))
 }

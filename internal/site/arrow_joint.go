@@ -103,17 +103,10 @@ func (a *arrow) joins(x *term.Marginals) *joint {
 
 // freeze keeps correlations of effects with a standard deviation of 0, where LKJ has no derivative.
 func (j *joint) freeze(a *arrow, l [][]float64) {
-	for k, c := range a.sigma.coords {
-		q := a.fac[c.f].Q
-		row := l[c.f][c.row*q : c.row*q+c.row+1]
-		if c.row == c.col || a.sigma.scale[c.f] == nil || floats.Norm(row, 2) > 0 {
-			continue
+	for k := range a.sigma.coords {
+		if a.frozen(k, l) {
+			hold(j.slope, j.bend, k)
 		}
-		j.slope[k] = 0
-		for i := range j.slope {
-			j.bend.SetSym(i, k, 0)
-		}
-		j.bend.SetSym(k, k, 1)
 	}
 }
 
@@ -323,7 +316,7 @@ func (j *joint) couple(ml, vl [][]float64) {
 }
 
 // follows reports whether the sites depend on L.
-func (a *arrow) follows() bool { return a.lin.Terms.Noise() == 0 }
+func (a *arrow) follows() bool { return !a.gaussian }
 
 // joinable reports whether joint steps apply. A wide border makes their products too expensive.
 func (a *arrow) joinable() bool { return a.follows() && !a.wide() }

@@ -20,7 +20,7 @@ import (
 //
 // The steps are Newton's in the elements of L, because a standard deviation of 0 is then an ordinary
 // point (arrow_curve.go, and arrow_cross.go for several factors). With several factors and a wide
-// border, a Hessian costs too much, and scoring steps replace Newton's.
+// border, a Hessian costs too much, so an average replaces it (arrow_average.go).
 
 // sigma holds what a profile needs.
 type sigma struct {
@@ -238,7 +238,7 @@ func (a *arrow) ascend(t *arrowState) float64 {
 	}
 	most, small := sigmaSteps, sigmaSmall
 	if a.wide() {
-		most, small = scoringSteps, scoringSmall
+		most, small = wideSteps, wideSmall
 	}
 	for range most {
 		step, gain := a.sigmaStep(t)
@@ -326,9 +326,6 @@ func (a *arrow) moveL(l, old [][]float64, step []float64, h float64) {
 // sigmaStep returns the next step in the coordinates, and its predicted gain.
 func (a *arrow) sigmaStep(t *arrowState) (step []float64, gain float64) {
 	s := &a.sigma
-	if a.wide() {
-		return a.scoringStep(t)
-	}
 	n := len(s.coords)
 	unit, g, b := s.units(a, t.by.L, sigmaTiny), make([]float64, n), mat.NewSymDense(n, nil)
 	for i, c := range s.coords {

@@ -192,6 +192,7 @@ func scaled(l [][]float64, x float64) [][]float64 {
 // Evidence returns the evidence of a model with Gaussian noise, given the sums for a variance of 1, and
 // Σ w(y − o)² and Σ w over the rows. The prior mean is 0. The evidence keeps the sums.
 func (s *ArrowSums) Evidence(sums *gauss.Sums, hb, hg []float64, square, weight float64) *Evidence {
+	s.a.gaussian = true
 	e := &Evidence{a: s.a, unit: *sums, hb: hb, hg: hg, square: square, weight: weight}
 	e.t.by.ArrowShape = s.a.shape
 	e.t.by.L = gauss.CloneLists(s.a.cur.by.L)
