@@ -881,15 +881,18 @@ func (o *GLMOptions) checkClassGroups(cols, classes int) error {
 // best values, because there are too many parameters or columns.
 func (g *GLM) keptCovariances() []string {
 	params, border, largest := 0, g.dim(), 0
+	var levels, each []int
 	for i := range g.opt.Groups {
 		r := &g.opt.Groups[i]
-		q := r.effects()
-		largest = max(largest, r.Levels*q)
-		if r.Fixed || r.NoPrior || r.Levels >= site.MostGridLevels {
-			continue
+		largest = max(largest, r.Levels*r.effects())
+		if !r.Fixed && !r.NoPrior {
+			levels = append(levels, r.Levels)
+			each = append(each, site.GridParams(r.effects(), r.Independent))
 		}
-		if params += q; !r.Independent {
-			params += q * (q - 1) / 2
+	}
+	for i, n := range levels {
+		if n < site.GridLevels(levels, each) {
+			params += each[i]
 		}
 	}
 	border -= largest

@@ -31,12 +31,14 @@ import (
 // A level without rows is a new level. Its effects have mean 0 and the covariance Σ.
 //
 // Few levels hardly determine Σ. After the fit, the posterior is therefore integrated over the Σ of
-// the groups that have fewer than 50 levels with rows and a prior, if these Σ have up to ten
+// the groups that have fewer than 200 levels with rows and a prior, if these Σ have up to three
 // parameters together: a standard deviation of (1 | g), or two standard deviations and a correlation
-// of (1 + x | g). Means, standard deviations, predictions and effects then include the uncertainty
-// of Σ, at about three times the cost of the fit alone, or more for four and more parameters. With
-// more parameters, or more than 300 columns outside the largest group, Σ keeps its best value, and
-// Result.Warnings reports it. NoPrior keeps it too, as lme4 does.
+// of (1 + x | g). If they have more, only the groups with fewer than 50 levels are integrated over,
+// which may have up to ten parameters together. Means, standard deviations, predictions and effects
+// then include the uncertainty of Σ, at about three times the cost of the fit alone, or more for
+// crossed groups and for four and more parameters. If groups with fewer than 50 levels have more than
+// ten parameters, or if there are more than 300 columns outside the largest group, Σ keeps its best
+// value, and Result.Warnings reports it. NoPrior keeps it too, as lme4 does.
 //
 // A Softmax of K classes has K sets of effects per level, u_gc ~ N(0, Σ) independently for each class
 // c. Only differences between classes count, so u_ga − u_gb ~ N(0, 2Σ), and the differences of two

@@ -257,7 +257,8 @@ func TestIntegrateSame(t *testing.T) {
 	for name, o := range map[string]mixedOptions{
 		"slopes":  {rows: 300, common: 2, levels: []int{12}, sd: [][]float64{{0.7, 0.4}}, rho: 0.4},
 		"crossed": {rows: 300, common: 2, levels: []int{12, 9}, sd: [][]float64{{0.7}, {0.5}}},
-		"small":   {rows: 900, common: 2, levels: []int{70, 9}, sd: [][]float64{{0.7}, {0.5}}},
+		"small": {rows: 900, common: 2, levels: []int{site.MostGridLevels + 1, 9},
+			sd: [][]float64{{0.7}, {0.5}}},
 	} {
 		g, _ := learnedCase(t, BernoulliLogit{}, o, false)
 		fits[name] = func(s *Solver) *GLMPosterior {
@@ -294,21 +295,39 @@ func TestIntegrateSame(t *testing.T) {
 	}
 }
 
+// atBest returns p at its best Σ, without the integral over Σ.
+func atBest(p *GLMPosterior) *GLMPosterior {
+	q := *p
+	q.mean, q.mixture, q.groups = p.ownMean(), nil, slices.Clone(p.groups)
+	for i := range q.groups {
+		if s := q.groups[i].spread; s != nil {
+			q.groups[i].spread = &site.FactorSpread{SD: s.SD, Atanh: s.Atanh}
+		}
+	}
+	q.setSpread(nil)
+	q.setSpread(p.spread)
+	return &q
+}
+
 // TestIntegrateNot checks which fits keep the best covariance, and that Update does.
 func TestIntegrateNot(t *testing.T) {
 	c := newOneGroup(BernoulliLogit{}, 12, 0.8, 4)
-	many := newOneGroup(BernoulliLogit{}, 50, 0.8, 4)
+	many := newOneGroup(BernoulliLogit{}, site.MostGridLevels, 0.8, 4)
 	for name, x := range map[string]struct {
 		data  *oneGroup
 		group Group
 	}{
-		"NoPrior":   {c, Group{NoPrior: true}},
-		"Fixed":     {c, Group{Fixed: true, SD: []float64{0.7}}},
-		"50 levels": {many, Group{}},
+		"NoPrior":     {c, Group{NoPrior: true}},
+		"Fixed":       {c, Group{Fixed: true, SD: []float64{0.7}}},
+		"many levels": {many, Group{}},
 	} {
 		if p, _ := x.data.fit(t, BernoulliLogit{}, x.group, nil); p.mixture != nil {
 			t.Errorf("%s: integrated", name)
 		}
+	}
+	most := newOneGroup(BernoulliLogit{}, site.MostGridLevels-1, 0.8, 4)
+	if p, _ := most.fit(t, BernoulliLogit{}, Group{}, nil); p.mixture == nil {
+		t.Errorf("%d levels: not integrated", site.MostGridLevels-1)
 	}
 	p, res := c.fit(t, BernoulliLogit{}, Group{}, nil)
 	best, err := res.Stepper.(*siteStepper).alg.(*site.ArrowAlgebra).Evaluate(0)
@@ -337,6 +356,38 @@ func TestIntegrateNot(t *testing.T) {
 	}
 	if down.mixture != nil {
 		t.Error("Update integrates again")
+	}
+}
+
+// TestIntegrateWhich checks which groups are integrated over. Groups with more than FewGridLevels are
+// left out if all groups together have more than three parameters. The last level has no rows.
+func TestIntegrateWhich(t *testing.T) {
+	one, two := []float64{0.5}, []float64{0.5, 0.3}
+	most, few := site.MostGridLevels, site.FewGridLevels
+	for _, x := range []struct {
+		levels []int
+		sd     [][]float64
+		want   []bool
+	}{
+		{[]int{most, 9}, [][]float64{one, one}, []bool{true, true}},
+		{[]int{most + 1, 9}, [][]float64{one, one}, []bool{false, true}},
+		{[]int{most}, [][]float64{two}, []bool{true}},
+		{[]int{most + 1}, [][]float64{two}, []bool{false}},
+		{[]int{few + 1, few}, [][]float64{two, one}, []bool{false, true}},
+		{[]int{few, few + 1}, [][]float64{two, one}, []bool{true, false}},
+	} {
+		o := mixedOptions{rows: 3000, common: 2, levels: x.levels, sd: x.sd}
+		g, _ := learnedCase(t, GaussianNoise{Var: 0.5}, o, false)
+		p, _, err := g.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range x.want {
+			if got := p.groups[i].spread.Hi != nil; got != want {
+				t.Errorf("%d levels with %d effects: group %d is integrated over: %t, want %t", x.levels,
+					len(x.sd[i]), i, got, want)
+			}
+		}
 	}
 }
 

@@ -41,18 +41,15 @@ type designRun struct {
 	rate   float64
 }
 
-// designParams returns the parameters that Integrate integrates, or nil if it cannot.
-func (s *ArrowAlgebra) designParams() (params []designParam, err error) {
+// designParams returns the parameters of the factors.
+func (s *ArrowAlgebra) designParams(factors []int) (params []designParam, err error) {
 	a := s.mover
 	spread, err := s.Spread()
 	if err != nil {
 		return nil, err
 	}
-	for f := range a.fac {
+	for _, f := range factors {
 		x := &a.fac[f]
-		if !x.rule.Learn || x.rule.Scale == nil || a.levelsWithRows(f) >= MostGridLevels {
-			continue
-		}
 		for i, sd := range a.sds(f, a.cur.by.L[f]) {
 			c := spread[x.number].SD[i]
 			if sd < c { // near 0 the density of θ is closer to a Gaussian with a larger scale
@@ -69,9 +66,6 @@ func (s *ArrowAlgebra) designParams() (params []designParam, err error) {
 				params = append(params, designParam{f, i, j, 1})
 			}
 		}
-	}
-	if len(params) > cubature.Most {
-		return nil, nil
 	}
 	return params, nil
 }
@@ -214,10 +208,10 @@ func (d *designRun) mode(theta []float64) (axes *mat.Dense, ok bool) {
 	return nil, false
 }
 
-// integrateDesign is Integrate for several parameters.
-func (s *ArrowAlgebra) integrateDesign() (*SigmaGrid, error) {
-	params, err := s.designParams()
-	if err != nil || len(params) < 2 {
+// integrateDesign is Integrate for several parameters of the factors.
+func (s *ArrowAlgebra) integrateDesign(factors []int) (*SigmaGrid, error) {
+	params, err := s.designParams(factors)
+	if err != nil {
 		return nil, err
 	}
 	d := &designRun{gridRun: newGridRun(s), params: params, t: s.sums()}
