@@ -64,13 +64,13 @@ type GroupCorr struct {
 // describe the effects of one class before the mean over the classes is subtracted; see Group.
 //
 // Standard deviations and correlations that were integrated over (see Group) have the intervals of
-// their posterior density, which is proportional to exp(ELBO) p(Σ). With three or more parameters, the
-// density is approximated around the points of the integral. Other intervals are Laplace
-// approximations: log SD and the inverse hyperbolic tangent of a correlation are nearly Gaussian.
-// If log SD has a standard deviation above 1, the data hardly determine SD, and the interval
-// belongs to a Gaussian SD, cut off at 0. The interval of an SD that is learned as 0 begins at 0. The
-// curvature comes from the ELBO plus the log prior of Σ, and allows for the sites, which follow Σ, to
-// first order.
+// their posterior density, which is proportional to exp(ELBO) p(Σ). With three or more parameters,
+// the density is approximated around the points of the integral, and the ends of intervals may be
+// off by up to a tenth. Other intervals are Laplace approximations: log SD and the inverse
+// hyperbolic tangent of a correlation are nearly Gaussian. If log SD has a standard deviation above
+// 1, the data hardly determine SD, and the interval belongs to a Gaussian SD, cut off at 0. The
+// interval of an SD that is learned as 0 begins at 0. The curvature comes from the ELBO plus the
+// log prior of Σ, and allows for the sites, which follow Σ, to first order.
 func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
 		return nil
