@@ -150,7 +150,7 @@ func (e *Encoder) linkTo(c *column, wrong error) error {
 			return fmt.Errorf("pgsvi: the encoder has the computed column %s, but not the column "+
 				"%s: %w", csvQuote(c.Name), csvQuote(name), pgsvi.ErrFile)
 		case c.Computed && source.Kind != kindNumber:
-			return fmt.Errorf("pgsvi: %s: column %s is a %s, but arithmetic needs a number: %w",
+			return fmt.Errorf("pgsvi: %s: column %s is a %s instead of a number: %w",
 				c.Name, csvQuote(name), source.Kind, wrong)
 		}
 		c.from = append(c.from, source)

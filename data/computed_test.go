@@ -289,7 +289,7 @@ func TestArithmeticMistakes(t *testing.T) {
 		{"y ~ I(x/z)", `line 3, column "I(x/z)": I(x/z) is +Inf where x is 3 and z is 0`},
 		{"y ~ x + f:log(z)", `line 3, column "log(z)": log(z) is -Inf where z is 0`},
 		{"y ~ x + offset(log(z))", `line 3, column "log(z)": log(z) is -Inf where z is 0`},
-		{"y ~ sqrt(x - 2)", `line 4, column "sqrt(x - 2)": sqrt(x - 2) is NaN where x is 1.5`},
+		{"y ~ sqrt(x - 2)", `line 4, column "sqrt(x - 2)": sqrt(x - 2) is undefined where x is 1.5`},
 		{"y ~ exp(1e3*x)", `line 2, column "exp(1000 * x)": exp(1000 * x) is +Inf where x is 2`},
 		{"y ~ I(x*f)", `"f"`},
 		{"y ~ log(when)", `"when"`},
@@ -304,7 +304,7 @@ func TestArithmeticMistakes(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.formula, err, c.want)
 		}
 	}
-	wrong := `I(x * f): column "f" is a category, but arithmetic needs a number`
+	wrong := `I(x * f): column "f" is a category instead of a number`
 	if _, err := table.Model("y ~ I(x*f)", Category("f")); err == nil ||
 		!strings.Contains(err.Error(), wrong) {
 		t.Error(err)
@@ -338,7 +338,7 @@ func TestArithmeticMistakes(t *testing.T) {
 	}
 	for a, err := range p.Table(tableOf(t, "x,w\n2,1\n-2,1\n"), 0.9) {
 		if (err != nil) != (a.Row == 1) || err != nil &&
-			!strings.Contains(err.Error(), `line 3, column "log(x)": log(x) is NaN where x is -2`) {
+			!strings.Contains(err.Error(), `line 3, column "log(x)": log(x) is undefined where x is -2`) {
 			t.Errorf("row %d: %v", a.Row, err)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // limits holds the errors with which check or fit may refuse a table. Each has a remedy.
 var limits = []*regexp.Regexp{
 	regexp.MustCompile(`column "[^"]+"…? is a (category|date) instead of a number`),
-	regexp.MustCompile(`is (NaN|[-+]Inf) where .*; leave out the row, or change the term`),
+	regexp.MustCompile(`is (undefined|[-+]Inf) where .*; leave out the row, or change the term`),
 	regexp.MustCompile(`different values or functions, but a smooth curve needs`),
 	regexp.MustCompile(`different values?, but a polynomial of degree 2 needs 3`),
 	regexp.MustCompile(`the event is "\w+"; use 1 or yes if it was observed, or 0`),

@@ -96,7 +96,11 @@ func (e *Expr) Describe(x []float64) string {
 	for i, c := range e.Columns {
 		where = append(where, fmt.Sprintf("%s is %v", Quote(c), x[i]))
 	}
-	return fmt.Sprintf("%v is %v where %s", e, e.Value(x), strings.Join(where, " and "))
+	value := "undefined"
+	if v := e.Value(x); !math.IsNaN(v) {
+		value = fmt.Sprint(v)
+	}
+	return fmt.Sprintf("%v is %s where %s", e, value, strings.Join(where, " and "))
 }
 
 // The precedences of operators.
