@@ -282,11 +282,7 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 		return a.noSpread(), nil
 	}
 	t := s.sums()
-	var j *joint
-	if !s.Batch.plain && !s.Cur.Wild && a.joinable() {
-		j = a.linear(&s.Cur)
-	}
-	return a.uncertainty(t, j, func() float64 {
+	return a.uncertainty(t, s.answers(), func() float64 {
 		if a.sigma.rate.x == nil {
 			return 1
 		}
@@ -295,6 +291,15 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 		a.maximize(to)
 		return a.sigma.rate.estimate(a, to.by.L)
 	})
+}
+
+// answers returns the linear model of L and the sites at the present state. It is nil if it would be
+// wrong or too expensive.
+func (s *ArrowAlgebra) answers() *joint {
+	if a := s.mover; !s.Batch.plain && !s.Cur.Wild && a.joinable() {
+		return a.linear(&s.Cur)
+	}
+	return nil
 }
 
 // noSpread returns FactorSpreads of 0.

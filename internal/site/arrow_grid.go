@@ -8,6 +8,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/cubature"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/interp"
+	"gonum.org/v1/gonum/mat"
 )
 
 // This file integrates over the standard deviation τ of the effects of a factor. Few levels hardly
@@ -236,9 +237,19 @@ func (g *gridRun) spread(tau float64) (sd float64, err error) {
 // that corrects it.
 const gridFlat = 0.01
 
-// flatness returns 1 − ρ at t, which has the sums and the L of the present state; see gain.
+// flatness returns 1 − ρ at t, which has the sums and the L of the present state; see gain. It is the
+// mean of all parameters (geometric) if the curvature with sites that follow L is known.
 func (s *ArrowAlgebra) flatness(t *arrowState) float64 {
 	a := s.mover
+	if j := s.answers(); j != nil && !math.IsInf(a.logZ(t, a.sigma.grad), -1) {
+		fixed := mat.NewSymDense(len(j.unit), nil)
+		a.hessian(t, j.unit, fixed)
+		n := len(j.unit) - len(a.freeze(t.by.L, fixed))
+		var own, all mat.Cholesky
+		if own.Factorize(fixed) && all.Factorize(j.bend) {
+			return min(1, math.Exp((all.LogDet()-own.LogDet())/float64(n)))
+		}
+	}
 	to := &arrowState{by: gauss.Arrow{ArrowShape: a.shape, Sums: t.by.Sums}}
 	to.by.L = gauss.CloneLists(t.by.L)
 	a.maximize(to)

@@ -103,11 +103,27 @@ func (a *arrow) joins(x *term.Marginals) *joint {
 
 // freeze keeps correlations of effects with a standard deviation of 0, where LKJ has no derivative.
 func (j *joint) freeze(a *arrow, l [][]float64) {
-	for k := range a.sigma.coords {
-		if a.frozen(k, l) {
-			hold(j.slope, j.bend, k)
-		}
+	for _, k := range a.freeze(l, j.bend) {
+		j.slope[k] = 0
 	}
+}
+
+// freeze makes the coordinates that a joint step keeps independent of the others, with a curvature of
+// 1 in bend. It returns their numbers.
+func (a *arrow) freeze(l [][]float64, bend *mat.SymDense) (kept []int) {
+	for k, c := range a.sigma.coords {
+		q := a.fac[c.f].Q
+		row := l[c.f][c.row*q : c.row*q+c.row+1]
+		if c.row == c.col || a.sigma.scale[c.f] == nil || floats.Norm(row, 2) > 0 {
+			continue
+		}
+		for i := range a.sigma.coords {
+			bend.SetSym(i, k, 0)
+		}
+		bend.SetSym(k, k, 1)
+		kept = append(kept, k)
+	}
+	return kept
 }
 
 // sumsOf returns a state with the sums of the sites of x and the present L.
