@@ -297,7 +297,7 @@ func TestCheckFamilyMutants(t *testing.T) {
 			&mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) {
 				gamma.Rand(z, t, eta, rng)
 				t[0] += 1e-6
-			}}, gammaEtas, "Rand or Stat: at the draw", nil},
+			}}, gammaEtas, "Rand or Stat: T(z) is", nil},
 		{"h = 1", &mutant{Family: beta, base: func([]float64) float64 { return 0 }}, betaEtas,
 			"LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
 		{"h of another power", &mutant{Family: gamma, base: func(z []float64) float64 {
