@@ -37,7 +37,7 @@ func drawGrowth(file string, rows []row) error {
 	cols := min(2, len(panels))
 	tiles := draw.Tiles{Rows: (len(panels) + 1) / 2, Cols: cols, PadX: 6 * vg.Millimeter,
 		PadY: 6 * vg.Millimeter, PadTop: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter,
-		PadRight: 4 * vg.Millimeter}
+		PadLeft: 3 * vg.Millimeter, PadRight: 4 * vg.Millimeter}
 	if len(panels) > 0 {
 		var rows [][]*plot.Plot
 		for row := range slices.Chunk(append(panels, make([]*plot.Plot, len(panels)%cols)...),
