@@ -66,7 +66,7 @@ func (a *arrow) crossSlopes(t *arrowState, grad [][]float64) {
 			c.wl = append(c.wl, make([]float64, len(a.fac[i].L)))
 		}
 	}
-	a.crossLevels(t)
+	a.levelCurves(t, a.inverse)
 	addSlope(grad[0], s.curve.total.slope, t.by.L[0], a.fac[0].Q)
 	c.s = append(c.s[:0], a.hb...)
 	t.by.Reduce(a.hg, c.s)
@@ -96,64 +96,6 @@ func (a *arrow) crossSlopes(t *arrowState, grad [][]float64) {
 			}
 		}
 	}
-}
-
-// crossLevels computes the sums over the levels of the first factor.
-func (a *arrow) crossLevels(t *arrowState) {
-	s, f, m := &a.sigma, &a.fac[0], len(a.shape.Border)
-	c, q := &s.curve, f.Q
-	c.pairs = pairsOf(c.pairs[:0], q)
-	r := a.solveWork // h_g − B_gw̄
-	copy(r, a.hg)
-	t.by.Residual(s.mean.W, r)
-	block := gauss.Block{Q: q, L: t.by.L[0]}
-	c.cov = block.Covariance()
-	dense.ResizeAll(len(t.by.Sums.B), &c.f, &c.fp)
-	clear(c.f)
-	for len(c.parts) < len(a.chunks)-1 {
-		c.parts = append(c.parts, levelCurve{})
-	}
-	for k := range a.chunks[1:] {
-		c.parts[k].clear(q, len(c.pairs), m)
-	}
-	a.chunked(func(k, lo, hi int) {
-		for g := lo; g < hi; g++ {
-			if a.begin[g] == a.begin[g+1] {
-				continue // D, B and h are 0
-			}
-			at, end := a.shape.Ptr[g], a.shape.Ptr[g+1]
-			c.project(&c.parts[k], t.by.Sums.D[g*q*q:(g+1)*q*q], t.by.Sums.B[at:end], c.f[at:end],
-				r[g*q:(g+1)*q])
-		}
-	})
-	if rows := f.Levels * q; a.shape.Full {
-		clear(c.fp)
-		fma.Gemm(fma.Run{Halt: a.crew.Halt}, 1, fma.Of(c.f, rows, m, m), fma.Of(a.inverse, m, m, m),
-			fma.Of(c.fp, rows, m, m))
-	}
-	a.chunked(func(k, lo, hi int) {
-		part := &c.parts[k]
-		for g := lo; g < hi; g++ {
-			if a.begin[g] == a.begin[g+1] {
-				continue
-			}
-			at, end := a.shape.Ptr[g], a.shape.Ptr[g+1]
-			own := r[g*q : (g+1)*q]
-			if !a.shape.Full {
-				a.timesInverse(c.fp[at:end], c.f[at:end], g)
-			}
-			c.level(part, t.by.Sums.D[g*q*q:(g+1)*q*q], c.f[at:end], c.fp[at:end], own)
-			width := a.shape.Width(g)
-			for p, x := range c.pairs {
-				w, to := pairShare(x), part.cross[p*m:(p+1)*m]
-				for _, ik := range [][2]int{x, {x[1], x[0]}} {
-					row := c.f[at+ik[1]*width : at+(ik[1]+1)*width]
-					a.scatter(to, w*own[ik[0]], row, g)
-				}
-			}
-		}
-	})
-	c.add(len(a.chunks)-1, q, m)
 }
 
 // scatter adds x times a row of B_g, or of a matrix of the same shape, to the vector dst of the

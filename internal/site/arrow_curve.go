@@ -63,54 +63,70 @@ func (c *levelCurve) clear(q, pairs, d int) {
 
 // bend computes the sums at the L and the mean of t. The covariance of the border is a.sigma.inv.
 func (a *arrow) bend(t *arrowState) {
-	s, f, d := &a.sigma, &a.fac[0], a.x.Cols
-	c, q, rows := &s.curve, f.Q, f.Levels*f.Q
+	a.levelCurves(t, a.sigma.inv)
+	if f, d := &a.fac[0], a.x.Cols; d > 0 {
+		a.sigma.curve.between(fma.Run{Halt: a.crew.Halt}, a.sigma.inv, f.Levels, f.Q, d)
+	}
+}
+
+// levelCurves computes the sums over the levels of the first factor at the L and the mean of t. The
+// covariance of the border is inverse.
+func (a *arrow) levelCurves(t *arrowState, inverse []float64) {
+	s, f, m := &a.sigma, &a.fac[0], len(a.shape.Border)
+	c, q := &s.curve, f.Q
 	c.pairs = pairsOf(c.pairs[:0], q)
 	r := a.solveWork // h_g − B_gw̄
 	copy(r, a.hg)
 	t.by.Residual(s.mean.W, r)
 	block := gauss.Block{Q: q, L: t.by.L[0]}
 	c.cov = block.Covariance()
-	dense.ResizeAll(rows*d, &c.f, &c.fp)
+	dense.ResizeAll(len(t.by.Sums.B), &c.f, &c.fp)
 	clear(c.f)
 	for len(c.parts) < len(a.chunks)-1 {
 		c.parts = append(c.parts, levelCurve{})
 	}
 	for k := range a.chunks[1:] {
-		c.parts[k].clear(q, len(c.pairs), d)
+		c.parts[k].clear(q, len(c.pairs), m)
 	}
 	a.chunked(func(k, lo, hi int) {
-		part := &c.parts[k]
 		for g := lo; g < hi; g++ {
-			if a.begin[g] < a.begin[g+1] { // otherwise D, B and h are 0
-				c.project(part, t.by.Sums.D[g*q*q:(g+1)*q*q], t.by.Sums.B[g*q*d:(g+1)*q*d],
-					c.f[g*q*d:(g+1)*q*d], r[g*q:(g+1)*q])
+			if a.begin[g] == a.begin[g+1] {
+				continue // D, B and h are 0
 			}
+			at, end := a.shape.Ptr[g], a.shape.Ptr[g+1]
+			c.project(&c.parts[k], t.by.Sums.D[g*q*q:(g+1)*q*q], t.by.Sums.B[at:end], c.f[at:end],
+				r[g*q:(g+1)*q])
 		}
 	})
-	run := fma.Run{Halt: a.crew.Halt}
-	if d > 0 {
+	full := a.shape.Full || !a.shape.Crossed()
+	if rows := f.Levels * q; full && m > 0 {
 		clear(c.fp)
-		fma.Gemm(run, 1, fma.Of(c.f, rows, d, d), fma.Of(s.inv, d, d, d), fma.Of(c.fp, rows, d, d))
+		fma.Gemm(fma.Run{Halt: a.crew.Halt}, 1, fma.Of(c.f, rows, m, m), fma.Of(inverse, m, m, m),
+			fma.Of(c.fp, rows, m, m))
 	}
 	a.chunked(func(k, lo, hi int) {
 		part := &c.parts[k]
 		for g := lo; g < hi; g++ {
-			if a.begin[g] < a.begin[g+1] {
-				at, own := g*q*d, r[g*q:(g+1)*q]
-				c.level(part, t.by.Sums.D[g*q*q:(g+1)*q*q], c.f[at:at+q*d], c.fp[at:at+q*d], own)
-				for p, x := range c.pairs {
-					w, to := pairShare(x), part.cross[p*d:(p+1)*d]
-					gauss.AddTimes(to, w*own[x[0]], c.f[at+x[1]*d:at+(x[1]+1)*d])
-					gauss.AddTimes(to, w*own[x[1]], c.f[at+x[0]*d:at+(x[0]+1)*d])
+			if a.begin[g] == a.begin[g+1] {
+				continue
+			}
+			at, end := a.shape.Ptr[g], a.shape.Ptr[g+1]
+			own := r[g*q : (g+1)*q]
+			if !full {
+				a.timesInverse(c.fp[at:end], c.f[at:end], g)
+			}
+			c.level(part, t.by.Sums.D[g*q*q:(g+1)*q*q], c.f[at:end], c.fp[at:end], own)
+			width := a.shape.Width(g)
+			for p, x := range c.pairs {
+				w, to := pairShare(x), part.cross[p*m:(p+1)*m]
+				for _, ik := range [][2]int{x, {x[1], x[0]}} {
+					row := c.f[at+ik[1]*width : at+(ik[1]+1)*width]
+					a.scatter(to, w*own[ik[0]], row, g)
 				}
 			}
 		}
 	})
-	c.add(len(a.chunks)-1, q, d)
-	if d > 0 {
-		c.between(run, s.inv, f.Levels, q, d)
-	}
+	c.add(len(a.chunks)-1, q, m)
 }
 
 // pairsOf appends the pairs of q effects to dst.
