@@ -494,19 +494,29 @@ func (l *rowsLearning) Keep(best bool) {
 	}
 }
 
+// roundsAt returns the rounds of the GLM at θ, and the Tilts of its likelihood. The error means that θ
+// is out of range.
+func (g *GLM) roundsAt(scale *learn.BlockPrior, theta []float64) (*glmRounds, []rounds.Tilt, error) {
+	lin, err := scale.At(theta)
+	if err != nil {
+		return nil, nil, err
+	}
+	at := *g
+	at.lin.Prior, at.lin.Terms = lin.Prior, lin.Terms
+	r := at.rounds()
+	tilts, err := scale.Tilts(theta)
+	return &r, tilts, err
+}
+
 // at returns the rounds of the GLM at θ, or an error if θ is out of range.
 func (l *rowsLearning) at(theta []float64) (*glmRounds, error) {
-	lin, err := l.scale.At(theta)
+	r, tilts, err := l.glm.roundsAt(l.scale, theta)
 	if err != nil {
 		return nil, err
 	}
-	g := *l.glm
-	g.lin.Prior, g.lin.Terms = lin.Prior, lin.Terms
-	r := g.rounds()
 	r.climb = r.newClimb(l.workers.Halt)
-	r.climb.Keep = true
-	r.climb.Tilts, err = l.scale.Tilts(theta)
-	return &r, err
+	r.climb.Keep, r.climb.Tilts = true, tilts
+	return r, nil
 }
 
 // Evaluate implements learn.Model.
@@ -798,17 +808,14 @@ func (l *groupRowsLearning) Keep(best bool) {
 
 // at returns the rounds of the GLM at θ, or an error if θ is out of range.
 func (l *groupRowsLearning) at(theta []float64) (*glmRounds, error) {
-	lin, err := l.scale.At(theta)
+	r, tilts, err := l.glm.roundsAt(l.scale, theta)
 	if err != nil {
 		return nil, err
 	}
-	g := *l.glm
-	g.lin.Prior, g.lin.Terms = lin.Prior, lin.Terms
-	r := g.rounds()
 	r.arrow.Halt = l.workers.Halt
 	r.arrow.Workers = max(l.workers.Workers, l.workers.Halt.Workers())
-	r.arrow.Tilts, err = l.scale.Tilts(theta)
-	return &r, err
+	r.arrow.Tilts = tilts
+	return r, nil
 }
 
 // Evaluate implements learn.Model.
