@@ -23,8 +23,8 @@ import (
 //
 // Each B_g has all columns of the border, although a level meets few levels of the other factors. No
 // first reading then needs to find which levels meet, but the number of sums limits the other factors
-// to a few hundred levels. RowPass calls this file. Arrow_look.go holds the sums of a state, and
-// arrow_climb.go holds the driver.
+// to a few hundred levels. RowPass calls this file. The sums of a state are in arrow_look.go, and the
+// driver is in arrow_climb.go.
 
 // Factor describes the columns of a grouping factor. Level g has the columns First + g·Q to First +
 // g·Q + Q − 1.

@@ -198,15 +198,6 @@ func (e *Evidence) step(s *EvidenceSpace, c *evidenceCurve, theta []float64, mov
 	return newtonStep(b, g, unit, false)
 }
 
-// hold keeps coordinate i, given the slope g and the matrix b of a Newton step.
-func hold(g []float64, b *mat.SymDense, i int) {
-	g[i] = 0
-	for j := range g {
-		b.SetSym(i, j, 0)
-	}
-	b.SetSym(i, i, 1)
-}
-
 // evidenceParts holds the parts of the second derivatives: in the coordinates of L, in the change −Σ
 // of Σ, in ℓ, and in each θ_b. The last block holds the common weights without a coordinate.
 type evidenceParts struct {
@@ -469,11 +460,3 @@ func (c *evidenceCurve) profiled(n int) *mat.SymDense {
 	return info
 }
 
-// frozen reports whether coordinate i is a correlation of an effect with a standard deviation of 0,
-// where LKJ has no derivative.
-func (a *arrow) frozen(i int, l [][]float64) bool {
-	c := a.sigma.coords[i]
-	q := a.fac[c.f].Q
-	return c.row != c.col && a.sigma.scale[c.f] != nil &&
-		floats.Norm(l[c.f][c.row*q:c.row*q+c.row+1], 2) == 0
-}

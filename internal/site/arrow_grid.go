@@ -244,7 +244,7 @@ func (s *ArrowAlgebra) flatness(t *arrowState) float64 {
 	if j := s.answers(); j != nil && !math.IsInf(a.logZ(t, a.sigma.grad), -1) {
 		fixed := mat.NewSymDense(len(j.unit), nil)
 		a.hessian(t, j.unit, fixed)
-		n := len(j.unit) - len(a.freeze(t.by.L, fixed))
+		n := len(j.unit) - a.freeze(t.by.L, make([]float64, len(j.unit)), fixed)
 		var own, all mat.Cholesky
 		if own.Factorize(fixed) && all.Factorize(j.bend) {
 			return min(1, math.Exp((all.LogDet()-own.LogDet())/float64(n)))

@@ -97,33 +97,38 @@ func (a *arrow) joins(x *term.Marginals) *joint {
 		a.answer(j, t, x, k, ml, vl, byM, byV)
 	}
 	j.couple(ml, vl)
-	j.freeze(a, t.by.L)
+	a.freeze(t.by.L, j.slope, j.bend)
 	return j
 }
 
-// freeze keeps correlations of effects with a standard deviation of 0, where LKJ has no derivative.
-func (j *joint) freeze(a *arrow, l [][]float64) {
-	for _, k := range a.freeze(l, j.bend) {
-		j.slope[k] = 0
+// freeze holds the frozen coordinates at L, given the slope and the curvature of a Newton step. It
+// returns their number.
+func (a *arrow) freeze(l [][]float64, slope []float64, bend *mat.SymDense) (n int) {
+	for i := range a.sigma.coords {
+		if a.frozen(i, l) {
+			hold(slope, bend, i)
+			n++
+		}
 	}
+	return n
 }
 
-// freeze makes the coordinates that a joint step keeps independent of the others, with a curvature of
-// 1 in bend. It returns their numbers.
-func (a *arrow) freeze(l [][]float64, bend *mat.SymDense) (kept []int) {
-	for k, c := range a.sigma.coords {
-		q := a.fac[c.f].Q
-		row := l[c.f][c.row*q : c.row*q+c.row+1]
-		if c.row == c.col || a.sigma.scale[c.f] == nil || floats.Norm(row, 2) > 0 {
-			continue
-		}
-		for i := range a.sigma.coords {
-			bend.SetSym(i, k, 0)
-		}
-		bend.SetSym(k, k, 1)
-		kept = append(kept, k)
+// frozen reports whether coordinate i is a correlation of an effect with a standard deviation of 0,
+// where LKJ has no derivative.
+func (a *arrow) frozen(i int, l [][]float64) bool {
+	c := a.sigma.coords[i]
+	q := a.fac[c.f].Q
+	return c.row != c.col && a.sigma.scale[c.f] != nil &&
+		floats.Norm(l[c.f][c.row*q:c.row*q+c.row+1], 2) == 0
+}
+
+// hold keeps coordinate i, given the slope g and the matrix b of a Newton step.
+func hold(g []float64, b *mat.SymDense, i int) {
+	g[i] = 0
+	for j := range g {
+		b.SetSym(i, j, 0)
 	}
-	return kept
+	b.SetSym(i, i, 1)
 }
 
 // sumsOf returns a state with the sums of the sites of x and the present L.
