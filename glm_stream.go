@@ -40,11 +40,10 @@ import (
 // the posterior far away, and later blocks do not bring it back completely. Shuffle a file once, or
 // fit all rows with GLM.
 //
-// The stream starts from the prior, for rows of cols columns without the
-// intercept. See NewGLM for lik, opt and the errors. Offsets and weights belong to the rows, so
-// GLMOptions.Offset and Weights must be nil. The error also wraps ErrParam if opt has Autoscale,
-// Learn, Blocks or a covariance that is not full, and ErrMemory if the D² numbers of the stream
-// exceed GLMOptions.MaxMemory.
+// The stream starts from the prior, for rows of cols columns without the intercept. See NewGLM for
+// lik, opt and the errors. Offsets and weights belong to the rows, so GLMOptions.Offset and Weights
+// must be nil. The error also wraps ErrParam if opt has Autoscale, Learn, Blocks or a covariance
+// that is not full, and ErrMemory if the D² numbers of the stream exceed GLMOptions.MaxMemory.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMPosterior], error) {
 	if _, many := lik.(Softmax); many {
 		return nil, fmt.Errorf(

@@ -459,4 +459,3 @@ func (c *evidenceCurve) profiled(n int) *mat.SymDense {
 	}
 	return info
 }
-
