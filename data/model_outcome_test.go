@@ -138,9 +138,9 @@ func TestSurvivalTexts(t *testing.T) {
 	if err != nil || len(declared) != 1 || declared[0].String() != `data.Event("died").Drop()` {
 		t.Errorf("%v, %v", declared, err)
 	}
-	post, _, _, err := m.FitGP(context.Background(), pgsvi.SquaredExp{}, nil, nil, nil)
-	if err != nil || likelihoodOf(post) != (pgsvi.Weibull{}) {
-		t.Errorf("%v, %v", post, err)
+	g, err := m.FitGP(context.Background(), pgsvi.SquaredExp{}, nil, nil, nil)
+	if err != nil || likelihoodOf(g.Posterior) != (pgsvi.Weibull{}) {
+		t.Errorf("%v, %v", g, err)
 	}
 }
 

@@ -636,7 +636,7 @@ func TestOutcomeRefused(t *testing.T) {
 	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), says) {
 		t.Error(err)
 	}
-	_, _, _, err = m.FitGP(context.Background(), pgsvi.SquaredExp{}, pgsvi.Poisson{}, nil, nil)
+	_, err = m.FitGP(context.Background(), pgsvi.SquaredExp{}, pgsvi.Poisson{}, nil, nil)
 	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `line 6, column "y"`) {
 		t.Error(err)
 	}

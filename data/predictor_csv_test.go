@@ -170,14 +170,18 @@ func TestFitGP(t *testing.T) {
 			if n > denseRows && opt != nil {
 				continue // seconds
 			}
-			post, res, learned, err := m.FitGP(ctx, pgsvi.SquaredExp{}, noise, nil, opt)
-			if err != nil || res == nil || (learned != nil) != (opt != nil) {
-				t.Fatalf("%d rows: %v, %v, %v", n, res, learned, err)
+			g, err := m.FitGP(ctx, pgsvi.SquaredExp{}, noise, nil, opt)
+			if err != nil || g.Result == nil || (g.Learned != nil) != (opt != nil) {
+				t.Fatalf("%d rows: %v, %v", n, g, err)
 			}
-			if _, sparse := post.(*pgsvi.SparseGPPosterior); sparse != (n > denseRows) {
-				t.Errorf("%d rows: a %T", n, post)
+			if _, sparse := g.Posterior.(*pgsvi.SparseGPPosterior); sparse != (n > denseRows) {
+				t.Errorf("%d rows: a %T", n, g.Posterior)
 			}
-			p, err := m.Predictor(post)
+			loo, err := g.LOO(ctx)
+			if err != nil || len(loo.Pointwise) != n || !(loo.ELPD > g.Result.ELBO) {
+				t.Errorf("%d rows: %v, %v; the ELBO is %v", n, loo, err, g.Result.ELBO)
+			}
+			p, err := m.Predictor(g.Posterior)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,17 +192,19 @@ func TestFitGP(t *testing.T) {
 		}
 	}
 	classes := mustModel(t, tableOf(t, flowers(30, "rose", "lily", "iris")), "kind ~ length")
-	_, _, learned, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, &pgsvi.LearnOptions{})
-	if err != nil || len(learned.Params) != 2 {
-		t.Errorf("a kernel learned from classes: %v, %v", learned, err)
+	g, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, &pgsvi.LearnOptions{})
+	if err != nil || len(g.Learned.Params) != 2 {
+		t.Errorf("a kernel learned from classes: %v, %v", g, err)
 	}
 	many := flowers(denseClassRows+2, "rose", "lily", "iris")
 	classes = mustModel(t, tableOf(t, many), "kind ~ length")
-	post, _, _, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, nil)
-	if _, sparse := post.(*pgsvi.SparseGPPosterior); err != nil || !sparse {
-		t.Fatalf("%d rows of classes: a %T, %v", denseClassRows+2, post, err)
+	if g, err = classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, nil); err != nil {
+		t.Fatal(err)
 	}
-	p, err := classes.Predictor(post)
+	if _, sparse := g.Posterior.(*pgsvi.SparseGPPosterior); !sparse {
+		t.Fatalf("%d rows of classes: a %T", denseClassRows+2, g.Posterior)
+	}
+	p, err := classes.Predictor(g.Posterior)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,13 +187,14 @@ func TestSearchEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for steps := 1; steps < 100; steps++ {
-		_, res, learned, err := m.FitGP(context.Background(), pgsvi.SquaredExp{}, nil,
+		g, err := m.FitGP(context.Background(), pgsvi.SquaredExp{}, nil,
 			&pgsvi.Solver{MaxIter: steps}, &pgsvi.LearnOptions{})
 		if err != nil {
 			continue // there is no posterior yet
 		}
-		if learned.Fit != nil || res == nil {
-			t.Errorf("after %d steps the result is %v, and the search %v", steps, res, learned)
+		if g.Learned.Fit != nil || g.Result == nil {
+			t.Errorf("after %d steps the result is %v, and the search %v", steps, g.Result,
+				g.Learned)
 		}
 		return
 	}

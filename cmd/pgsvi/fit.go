@@ -429,14 +429,19 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		s, done := c.progress(*l.Goal)
 		defer done()
 		kernel := cli.WithMean(newKernel(lengths), m, lik)
-		post, res, learned, err := m.FitGP(c.ctx, kernel, lik, s, l.Options())
+		g, err := m.FitGP(c.ctx, kernel, lik, s, l.Options())
 		if err != nil {
 			return err
 		}
 		done()
-		if learned != nil {
-			fmt.Fprint(c.stdout, cli.LearnedTable(m, learned, *in.standardize))
+		if g.Learned != nil {
+			fmt.Fprint(c.stdout, cli.LearnedTable(m, g.Learned, *in.standardize))
 		}
-		return finish(c, m, held, post, *out, report(m, res), res, learned, start)
+		loo, err := cli.LOO(c.ctx, c.stderr, m, g.LOO)
+		if err != nil {
+			return err
+		}
+		line := report(m, g.Result) + loo
+		return finish(c, m, held, g.Posterior, *out, line, g.Result, g.Learned, start)
 	}
 }

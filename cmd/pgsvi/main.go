@@ -69,8 +69,7 @@ A fit prints a line of results at the end, in nats. neg_elbo is the negative ELB
 minimizes. It is at most gap_bound above the minimum (+Inf if no bound is known). loo is the
 leave-one-out score, the sum of the log probabilities of the rows, each predicted by a fit to all
 other rows. If two models predict the same outcome, the model with the larger loo predicts better.
-If khat is above 0.7, the intervals of the weights may be inaccurate. The verb gp prints neither loo
-nor khat; use -test to score its predictions.
+If khat is above 0.7, the intervals of the weights may be inaccurate. The verb gp has no khat.
 
 The exit status is 1 after an error, 2 if columns need a decision or the command line is wrong,
 3 if predict failed for some rows, and 130 after Ctrl-C.

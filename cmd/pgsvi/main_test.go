@@ -152,8 +152,8 @@ func TestGP(t *testing.T) {
 	}
 }
 
-// TestGPFar fits a Gaussian process to numbers far from 0, and checks that predictions away from
-// the rows stay near them.
+// TestGPFar fits a Gaussian process to a curve of numbers far from 0. It checks that predictions away
+// from the rows stay near them, and that loo prefers the curve to a line.
 func TestGPFar(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("x,y\n")
@@ -167,6 +167,10 @@ func TestGPFar(t *testing.T) {
 	status, out, stderr := run(t, "gp", "-o", model, path)
 	if status != 0 || strings.Contains(stderr, "warning") {
 		t.Fatalf("gp: %d %s\n%s", status, stderr, out)
+	}
+	_, line, _ := run(t, "fit", "-formula", "y ~ x", path)
+	if curve, line := value(t, out, "loo"), value(t, line, "loo"); !(curve > line+50) {
+		t.Errorf("loo %v of the curve, and %v of a line", curve, line)
 	}
 	status, out, stderr = run(t, "predict", model, write(t, dir, "new.csv", "x\n1.55\n1000\n"))
 	lines := strings.Split(out, "\n")

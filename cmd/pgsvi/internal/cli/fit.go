@@ -73,21 +73,14 @@ const (
 func Checks(
 	ctx context.Context, stderr io.Writer, m *data.Model, glm *pgsvi.GLM, post *pgsvi.GLMPosterior,
 	res *pgsvi.Result) (parts string, err error) {
+	parts, err = LOO(ctx, stderr, m, func(ctx context.Context) (*pgsvi.LOO, error) {
+		return glm.LOO(ctx, post)
+	})
+	if err != nil {
+		return "", err
+	}
 	say := func(format string, args ...any) {
 		fmt.Fprintf(stderr, "pgsvi: "+format+"\n", args...)
-	}
-	loo, err := glm.LOO(ctx, post)
-	switch {
-	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
-	case err != nil:
-		say("loo is not available: %s", PlainError(err))
-	default:
-		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
-		if m.Trials != nil && m.Labels != nil {
-			say("loo and neg_elbo are sums over trials; compare them with logit and probit " +
-				"fits,\nbut not with betabinomial fits, whose values are sums over rows")
-		}
 	}
 	n, most, of := len(post.Names()), MostPSIS, ""
 	if len(m.Labels) > 2 {
@@ -111,6 +104,26 @@ func Checks(
 		res.Warnings = append(res.Warnings, text)
 	}
 	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat), nil
+}
+
+// LOO runs leave-one-out and returns its score for the line that ends a fit, or prints the reason
+// to stderr if the score is not available. If ctx is done, it returns the cause of ctx.
+func LOO(
+	ctx context.Context, stderr io.Writer, m *data.Model,
+	run func(context.Context) (*pgsvi.LOO, error)) (part string, err error) {
+	loo, err := run(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil:
+		fmt.Fprintln(stderr, "pgsvi: loo is not available:", PlainError(err))
+		return "", nil
+	}
+	if m.Trials != nil && m.Labels != nil {
+		fmt.Fprintln(stderr, "pgsvi: loo and neg_elbo are sums over trials; compare them with "+
+			"logit and probit fits,\nbut not with betabinomial fits, whose values are sums over rows")
+	}
+	return fmt.Sprintf(" loo=%.6g", loo.ELPD), nil
 }
 
 // psisWarning returns the warning of p, or "" if p has no warning. If the effective sample size is
