@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
@@ -33,29 +34,15 @@ func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 // ReadCorpusContext is like ReadCorpus, but ends when the context is done. The error then wraps
 // ctx.Err() and context.Cause(ctx).
 func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("pgsvi: %w", err)
+	b := CorpusBuilder{MinDocs: rareWord, MaxDocs: commonWord}
+	if text, err := b.read(ctx, path); text || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		c, _, err := builtCorpus(&b)
+		return c, err
 	}
-	base := strings.TrimSuffix(filepath.Base(path), ".gz")
-	switch {
-	case info.IsDir():
-		return readFolder(ctx, path)
-	case strings.HasSuffix(base, ".txt") && !strings.HasPrefix(base, "docword"):
-		return openAnd(ctx, path, readLines)
-	}
-	read := func(r io.Reader) (*pgsvi.Corpus, error) {
-		c, err := ReadLDAC(r, 0)
-		return c, named("read as lda-c, because the name does not end in .txt (one text per line) "+
-			"or .mtx", err)
-	}
-	switch {
-	case strings.HasSuffix(base, ".mtx"):
-		read = ReadMatrixMarket
-	case strings.HasPrefix(base, "docword"):
-		read = ReadUCI
-	}
-	c, err := openAnd(ctx, path, read)
+	c, err := readNumbers(ctx, path)
 	if err != nil || vocab == "" {
 		return c, err
 	}
@@ -70,6 +57,79 @@ func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, 
 	}
 	c.Terms = len(c.Vocab)
 	return c, nil
+}
+
+// ReadDocuments reads new documents for a topic model whose topics have the given number of terms. The
+// path is the same as for ReadCorpus. vocab is the vocabulary of the model, as LDAPosterior.Vocab
+// and CTMPosterior.Vocab return it. Words of a text that are not in vocab are left out. The names of
+// the documents are the names of the files of a folder, the numbers of the lines of a .txt file, or
+// the numbers of the documents from 1.
+//
+// The error wraps ErrParam if the documents are texts and vocab is nil, and ErrShape if a corpus of
+// numbers has more terms than the model. Otherwise it is an error of ReadCorpusContext.
+func ReadDocuments(ctx context.Context, path string, terms int, vocab []string) (
+	c *pgsvi.Corpus, names []string, err error) {
+	b := CorpusBuilder{Vocab: vocab}
+	text, err := b.read(ctx, path)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case text && vocab == nil:
+		return nil, nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: %s has texts, but the model was fitted "+
+			"without a vocabulary; fit it to texts, or use a corpus of word numbers",
+			filepath.Base(path))
+	case text:
+		return builtCorpus(&b)
+	}
+	if c, err = readNumbers(ctx, path); err != nil {
+		return nil, nil, err
+	}
+	if c.Terms > terms {
+		return nil, nil, sentinel.Wrap(pgsvi.ErrShape, "pgsvi: %s has %d terms, but the model has "+
+			"%d; number the words as in training", filepath.Base(path), c.Terms, terms)
+	}
+	c.Terms, c.Vocab = terms, vocab
+	for i := range c.Docs {
+		names = append(names, strconv.Itoa(i+1))
+	}
+	return c, names, nil
+}
+
+// read adds the texts at a path, if it is a folder or a file that ends in .txt. Otherwise it
+// returns false.
+func (b *CorpusBuilder) read(ctx context.Context, path string) (text bool, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false, fmt.Errorf("pgsvi: %w", err)
+	}
+	base := strings.TrimSuffix(filepath.Base(path), ".gz")
+	switch {
+	case info.IsDir():
+		return true, b.readFolder(ctx, path)
+	case strings.HasSuffix(base, ".txt") && !strings.HasPrefix(base, "docword"):
+		_, err = openAnd(ctx, path, func(r io.Reader) (struct{}, error) {
+			return struct{}{}, b.readLines(r)
+		})
+		return true, err
+	}
+	return false, nil
+}
+
+// readNumbers reads a corpus with numbers in place of words.
+func readNumbers(ctx context.Context, path string) (*pgsvi.Corpus, error) {
+	base := strings.TrimSuffix(filepath.Base(path), ".gz")
+	read := func(r io.Reader) (*pgsvi.Corpus, error) {
+		c, err := ReadLDAC(r, 0)
+		return c, named("read as lda-c, because the name does not end in .txt (one text per line) "+
+			"or .mtx", err)
+	}
+	switch {
+	case strings.HasSuffix(base, ".mtx"):
+		read = ReadMatrixMarket
+	case strings.HasPrefix(base, "docword"):
+		read = ReadUCI
+	}
+	return openAnd(ctx, path, read)
 }
 
 // openAnd opens a file and calls read. Errors name the file.
@@ -89,28 +149,26 @@ func openAnd[T any](ctx context.Context, path string, read func(io.Reader) (T, e
 // longLine is the largest number of bytes in a document.
 const longLine = 1 << 28
 
-// readLines reads a corpus with one text per line.
-func readLines(r io.Reader) (*pgsvi.Corpus, error) {
-	b := CorpusBuilder{MinDocs: rareWord, MaxDocs: commonWord}
+// readLines adds the texts of r, one per line.
+func (b *CorpusBuilder) readLines(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longLine)
-	for lines.Scan() {
+	for n := 1; lines.Scan(); n++ {
 		if text := strings.TrimSpace(lines.Text()); text != "" {
-			b.Add("", text)
+			b.Add(strconv.Itoa(n), text)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("pgsvi: %w", err)
+		return fmt.Errorf("pgsvi: %w", err)
 	}
-	return builtCorpus(&b)
+	return nil
 }
 
-// readFolder reads a corpus with one text per file.
-func readFolder(ctx context.Context, folder string) (*pgsvi.Corpus, error) {
-	b := CorpusBuilder{MinDocs: rareWord, MaxDocs: commonWord}
+// readFolder adds the texts of a folder, one per file.
+func (b *CorpusBuilder) readFolder(ctx context.Context, folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("pgsvi: %w", err)
+		return fmt.Errorf("pgsvi: %w", err)
 	}
 	for _, e := range entries {
 		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
@@ -118,11 +176,11 @@ func readFolder(ctx context.Context, folder string) (*pgsvi.Corpus, error) {
 		}
 		text, err := openAnd(ctx, filepath.Join(folder, e.Name()), readText)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		b.Add(e.Name(), text)
 	}
-	return builtCorpus(&b)
+	return nil
 }
 
 // readText reads a text, which may be packed by gzip.
@@ -142,12 +200,12 @@ func readText(r io.Reader) (string, error) {
 	return withoutRoff(string(text)), nil
 }
 
-// builtCorpus returns the corpus of a builder, or an error if it has no documents.
-func builtCorpus(b *CorpusBuilder) (*pgsvi.Corpus, error) {
-	c, _ := b.Corpus()
-	if c == nil || len(c.Docs) == 0 {
-		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the corpus has no documents; give it a "+
-			"folder with one text per file, or a file that ends in .txt with one text per line")
+// builtCorpus returns the corpus of a builder and the names of its documents, or an error if it has
+// no documents.
+func builtCorpus(b *CorpusBuilder) (c *pgsvi.Corpus, names []string, err error) {
+	if c, names = b.Corpus(); len(c.Docs) == 0 {
+		return nil, nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the corpus has no documents; give it "+
+			"a folder with one text per file, or a file that ends in .txt with one text per line")
 	}
-	return c, nil
+	return c, names, nil
 }

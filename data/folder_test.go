@@ -195,7 +195,7 @@ words of a condition
 			t.Fatal(err)
 		}
 	}
-	b, err := readFolder(t.Context(), dir)
+	b, err := ReadCorpus(dir, "")
 	if err != nil || strings.Join(b.Vocab, " ") != "apple fruit name text" {
 		t.Errorf("a folder of pages: %v, %v", b, err)
 	}
@@ -205,5 +205,48 @@ words of a condition
 	for i := range page {
 		withoutRoff(page[:i])
 		withoutRoff(".TH\n" + page[i:])
+	}
+}
+
+// TestReadDocuments checks that new documents get the numbers of the words of the model, and names.
+func TestReadDocuments(t *testing.T) {
+	dir, ctx := t.TempDir(), t.Context()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	vocab := []string{"plum", "apple", "pear"}
+	write("folder/b", "pear kiwi apple pear")
+	write("folder/a", "kiwi")
+	for _, c := range []struct{ path, names string }{
+		{filepath.Join(dir, "folder"), "a b"},
+		{write("lines.txt", "kiwi\n\npear kiwi apple pear\n"), "1 3"},
+		{write("numbers.ldac", "0\n2 1:1 2:2\n"), "1 2"},
+	} {
+		got, names, err := ReadDocuments(ctx, c.path, 3, vocab)
+		if err != nil || strings.Join(names, " ") != c.names || got.Terms != 3 || len(got.Docs) != 2 ||
+			len(got.Docs[0].Words) != 0 || fmt.Sprint(got.Docs[1]) != "{[1 2] [1 2]}" {
+			t.Errorf("%s: %v, %v, %v", c.path, got, names, err)
+		}
+	}
+	for _, c := range []struct {
+		path  string
+		vocab []string
+		is    error
+	}{
+		{filepath.Join(dir, "none"), vocab, os.ErrNotExist},
+		{filepath.Join(dir, "lines.txt"), nil, pgsvi.ErrParam},
+		{write("empty.txt", "\n"), vocab, pgsvi.ErrEmpty},
+		{write("large.ldac", "1 3:1\n"), vocab, pgsvi.ErrShape},
+	} {
+		if _, _, err := ReadDocuments(ctx, c.path, 3, c.vocab); !errors.Is(err, c.is) {
+			t.Errorf("%s: %v, want %v", c.path, err, c.is)
+		}
 	}
 }

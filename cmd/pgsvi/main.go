@@ -5,6 +5,7 @@
 //	pgsvi gp [-formula F] [flags] -o MODEL TABLE
 //	pgsvi topics [flags] -o MODEL CORPUS
 //	pgsvi predict [-level P] [-score] MODEL TABLE
+//	pgsvi predict [-level P] [-score] MODEL CORPUS
 //
 // If TABLE is -, pgsvi reads standard input. The exit status is 1 after an error, 2 if columns need
 // a decision or the command line is wrong, 3 if predict failed for some rows, and 130 after an
@@ -48,8 +49,8 @@ var verbs = []verb{
 		"fit a generalized linear model, with groups and smooth curves", fit, 1},
 	{"gp", "-o MODEL TABLE", "fit a Gaussian process", fitGP, 1},
 	{"topics", "-topics K -o MODEL CORPUS", "fit a topic model", topics, 1},
-	{"predict", "MODEL TABLE", "predict the rows of a table with a saved model, and print CSV",
-		predict, 2},
+	{"predict", "MODEL TABLE",
+		"predict the rows of a table, or the topics of documents, and print CSV", predict, 2},
 }
 
 // usage prints the help of the command.

@@ -185,6 +185,7 @@ func TestGPFar(t *testing.T) {
 	}
 }
 
+// TestTopics fits topic models to texts about two subjects, and predicts new documents with them.
 func TestTopics(t *testing.T) {
 	dir := t.TempDir()
 	corpus := filepath.Join(dir, "texts.txt")
@@ -200,8 +201,37 @@ func TestTopics(t *testing.T) {
 		if status != 0 || value(t, out, "documents") != 80 || !strings.Contains(out, "topic  2") {
 			t.Errorf("%s: %d %s\n%s", model, status, stderr, out)
 		}
-		if _, err := os.Stat(file); err != nil {
-			t.Error(err)
+		fresh := write(t, dir, "new.txt", "a cat and a dog and a dog\n\nzebra\nstock fund\n")
+		status, out, stderr = run(t, "predict", "-score", file, fresh)
+		rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+		if status != 0 || err != nil || len(rows) != 4 || len(rows[0]) != 8 ||
+			value(t, stderr, "documents") != 3 || value(t, stderr, "tokens") != 2 ||
+			!(value(t, stderr, "neg_log_prob") < math.Log(8)) {
+			t.Fatalf("%s: %d %s\n%s", model, status, stderr, out)
+		}
+		number := func(row, column int) float64 {
+			v, err := strconv.ParseFloat(rows[row][column], 64)
+			if err != nil {
+				t.Error(err)
+			}
+			return v
+		}
+		if (number(1, 1) > 0.5) == (number(3, 1) > 0.5) {
+			t.Errorf("%s: pets and markets have the same topic:\n%s", model, out)
+		}
+		for row, name := range []string{1: "1", 2: "3", 3: "4"} {
+			if row == 0 {
+				continue
+			}
+			if rows[row][0] != name || math.Abs(number(row, 1)+number(row, 4)-1) > 1e-5 ||
+				!(number(row, 2) < number(row, 1) && number(row, 1) < number(row, 3)) ||
+				(rows[row][7] != "") != (name == "3") {
+				t.Errorf("%s, document %s: %v", model, name, rows[row])
+			}
+		}
+		status, _, stderr = run(t, "predict", "-score", file, write(t, dir, "one.txt", "cat\n"))
+		if status != 1 || !strings.Contains(stderr, "no document has two words") {
+			t.Errorf("%s: %d %s", model, status, stderr)
 		}
 	}
 }

@@ -339,8 +339,10 @@ func TestWrongKindOfFile(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"predict|" + model + "|" + texts, 2, "is a topic model, but predict needs a model from fit or gp"},
-		{"topics|-", 2, "write the texts to a file that ends in .txt"},
+		{"predict|-format|comment=#|" + model + "|" + texts, 2, "which predicts documents"},
+		{"predict|" + model + "|-", 2, "write them to a file that ends in .txt"},
+		{"predict|" + model + "|" + table, 1, "t.csv: read as lda-c"},
+		{"topics|-", 2, "write them to a file that ends in .txt"},
 		{"topics|" + empty, 1, "give it a folder with one text per file"},
 		{"check|-columns|" + columns + "|" + table, 1, "columns.txt: columns, line 1: "},
 		{"check|" + table, 0, "all outcomes are 3, so there is nothing to predict"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ import (
 func predict(f *flag.FlagSet) func(*command, []string) error {
 	level := cli.ShareFlag(f, "level", 0.9, "probability `P` of the interval from lo to hi")
 	format := cli.FormatFlag(f)
-	score := f.Bool("score", false, "print scores to standard error; the table needs the outcome")
+	score := f.Bool("score", false, "print scores to standard error; a table needs the outcome")
 	return func(c *command, args []string) error {
 		p, err := data.LoadFile(args[0])
 		if err != nil {
@@ -22,9 +23,12 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 				return fmt.Errorf("the model must come before the table; run pgsvi predict %s %s: "+
 					"%w", args[1], args[0], cli.ErrUsage)
 			}
-			if isTopics(args[0]) {
-				return fmt.Errorf("%s is a topic model, but predict needs a model from fit or gp; in Go, "+
-					"Infer finds the topics of new documents: %w", args[0], cli.ErrUsage)
+			if m := loadTopics(args[0]); m != nil {
+				if *format != "" {
+					return fmt.Errorf("-format describes a table, but %s is a topic model, which "+
+						"predicts documents: %w", args[0], cli.ErrUsage)
+				}
+				return c.predictTopics(m, args[1], *level, *score)
 			}
 			return err
 		}
@@ -60,18 +64,56 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 	}
 }
 
-// isTopics reports whether a file holds a model that topics has saved.
-func isTopics(path string) bool {
-	return loads[*pgsvi.CTMPosterior](path, pgsvi.Load) || loads[*pgsvi.LDAPosterior](path, pgsvi.Load)
+// loadTopics returns the topic model in a file that topics has saved, or nil if it holds none.
+func loadTopics(path string) cli.TopicModel {
+	if m, err := loadFile(path, pgsvi.Load[*pgsvi.CTMPosterior]); err == nil {
+		return m
+	}
+	if m, err := loadFile(path, pgsvi.Load[*pgsvi.LDAPosterior]); err == nil {
+		return m
+	}
+	return nil
 }
 
-// loads reports whether load reads a file without an error.
-func loads[T any](path string, load func(io.Reader) (T, error)) bool {
+// loadFile calls load with a file.
+func loadFile[T any](path string, load func(io.Reader) (T, error)) (m T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return false
+		return m, err
 	}
 	defer f.Close()
-	_, err = load(f)
-	return err == nil
+	return load(f)
+}
+
+// predictTopics prints the topic proportions of the documents at a path as CSV.
+func (c *command) predictTopics(m cli.TopicModel, path string, level float64, score bool) error {
+	if path == "-" {
+		return errTextsFile("predict")
+	}
+	_, terms := m.Topics().Dims()
+	docs, names, err := data.ReadDocuments(c.ctx, path, terms, m.Vocab())
+	if err != nil {
+		return err
+	}
+	failed, err := cli.WriteTopics(c.ctx, c.csv, m, docs, names, level)
+	if err != nil {
+		return err
+	}
+	line := fmt.Sprintf("documents=%d errors=%d", len(docs.Docs), failed)
+	if score {
+		held, err := m.HeldOut(docs, nil)
+		if err != nil {
+			return err
+		}
+		if held.Tokens == 0 {
+			return errors.New("-score predicts half of the words of a document from the other half, " +
+				"but no document has two words")
+		}
+		line += fmt.Sprintf(" tokens=%.0f neg_log_prob=%.6g", held.Tokens, held.PerToken)
+	}
+	fmt.Fprintln(c.stderr, line)
+	if failed > 0 {
+		return errFailedRows
+	}
+	return nil
 }

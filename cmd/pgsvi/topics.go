@@ -27,8 +27,7 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 				"-model to ctm or lda: %w", *k, *model, cli.ErrUsage)
 		}
 		if args[0] == "-" {
-			return fmt.Errorf("topics does not read standard input; write the texts to a file that "+
-				"ends in .txt, with one text per line: %w", cli.ErrUsage)
+			return errTextsFile("topics")
 		}
 		corpus, err := data.ReadCorpusContext(c.ctx, args[0], *vocab)
 		if err != nil {
@@ -70,4 +69,10 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 			len(corpus.Docs), corpus.Terms, *k, -res.ELBO, time.Since(start).Seconds())
 		return nil
 	}
+}
+
+// errTextsFile returns the error of a verb that cannot read texts from standard input.
+func errTextsFile(verb string) error {
+	return fmt.Errorf("%s does not read texts from standard input; write them to a file that ends in "+
+		".txt, with one text per line: %w", verb, cli.ErrUsage)
 }
