@@ -90,6 +90,16 @@ func ExamplePrediction_Trials() {
 	// 2.9 (0.6 to 6.4), a new response 0 to 7
 }
 
+// The response is a mean of nine measurements, so its noise has a ninth of the variance.
+func ExamplePrediction_Precision() {
+	p := pgsvi.NewPrediction(pgsvi.GaussianNoise{Var: 9}, []float64{5}, []float64{1})
+	fmt.Println(p)
+	fmt.Println(p.Precision([]float64{9}))
+	// Output:
+	// 5.0 (3.0 to 7.0), a new response -1 to 11
+	// 5.0 (3.0 to 7.0), a new response 2.2 to 7.8
+}
+
 // Why do customers leave? Explain returns the contribution of each column to the log odds, relative
 // to the mean row.
 func ExampleGLMPosterior_Explain() {

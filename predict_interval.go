@@ -57,6 +57,35 @@ func (p *Prediction) Trials(trials []float64) *Prediction {
 	return q
 }
 
+// Precision returns the prediction of responses with their own noise: the variance of response i is
+// GaussianNoise.Var/precision_i (the weights of lm and lmer in R). It panics if there are not Len
+// precisions. For any other Likelihood, or if a precision is not positive and finite, all results are
+// NaN and Err returns an error that wraps ErrParam.
+func (p *Prediction) Precision(precision []float64) *Prediction {
+	if len(precision) != p.Len() {
+		panic(fmt.Sprintf("pgsvi: %d precisions for %d rows", len(precision), p.Len()))
+	}
+	q := &Prediction{lik: p.lik, m: p.m, v: p.v, err: p.err, spread: p.spread,
+		mix: p.mix.each(func(part *Prediction) *Prediction { return part.Precision(precision) })}
+	if _, ok := p.lik.(GaussianNoise); !ok {
+		q.fail(fmt.Errorf("pgsvi: %s has no precision; use GaussianNoise: %w", typeName(p.lik),
+			ErrParam))
+		return q
+	}
+	q.each = make([]Likelihood, p.Len())
+	for i, w := range precision {
+		noise, ok := p.likOf(i).(GaussianNoise)
+		if noise.Var = positiveOr(noise.Var, 1) / w; !ok || !(w > 0) || !(noise.Var > 0) ||
+			math.IsInf(noise.Var, 0) {
+			q.fail(fmt.Errorf("pgsvi: row %d: the precision is %v; it must be positive and finite: %w",
+				i, w, ErrParam))
+			return q
+		}
+		q.each[i] = noise
+	}
+	return q
+}
+
 // fail makes err the reason why no row has a prediction, unless there is a reason already.
 func (p *Prediction) fail(err error) {
 	n := len(p.m)

@@ -20,18 +20,19 @@ type Column interface {
 type kind string
 
 const (
-	kindNumber   kind = "number"
-	kindCategory kind = "category"
-	kindDate     kind = "date"
-	kindGroup    kind = "group"
-	kindOutcome  kind = "outcome"
-	kindExposure kind = "exposure"
-	kindOffset   kind = "offset"
-	kindWeight   kind = "weight"
-	kindTrials   kind = "trials"
-	kindEvent    kind = "event"
-	kindSkip     kind = "skip"
-	kindRaw      kind = "raw"
+	kindNumber    kind = "number"
+	kindCategory  kind = "category"
+	kindDate      kind = "date"
+	kindGroup     kind = "group"
+	kindOutcome   kind = "outcome"
+	kindExposure  kind = "exposure"
+	kindOffset    kind = "offset"
+	kindWeight    kind = "weight"
+	kindPrecision kind = "precision"
+	kindTrials    kind = "trials"
+	kindEvent     kind = "event"
+	kindSkip      kind = "skip"
+	kindRaw       kind = "raw"
 )
 
 // How to treat a missing value.
@@ -99,7 +100,7 @@ func fold(s string) string { return strings.ToLower(norm.NFC.String(s)) }
 var constructors = map[kind]string{
 	kindNumber: "Number", kindCategory: "Category", kindDate: "Date", kindGroup: "Group",
 	kindOutcome: "Outcome", kindExposure: "Exposure", kindOffset: "Offset", kindWeight: "Weight",
-	kindTrials: "Trials", kindEvent: "Event", kindSkip: "Skip",
+	kindPrecision: "Precision", kindTrials: "Trials", kindEvent: "Event", kindSkip: "Skip",
 }
 
 // call returns the Go call that makes the column, without the package name.
@@ -407,8 +408,8 @@ func (c OutcomeColumn) Decimal(sign rune) OutcomeColumn {
 	return OutcomeColumn{c.with(func(s *spec) { s.Decimal = string(sign) })}
 }
 
-// ScaleColumn is a number per row that is not a feature: an exposure, an offset, a weight, a number
-// of trials or an event. Its methods return changed copies.
+// ScaleColumn is a number per row that is not a feature: an exposure, an offset, a weight, a
+// precision, a number of trials or an event. Its methods return changed copies.
 type ScaleColumn struct{ *spec }
 
 // Exposure declares a column of how long, or how much, each row was exposed to the counted events.
@@ -421,6 +422,10 @@ func Offset(name string) ScaleColumn { return ScaleColumn{specOf(name, kindOffse
 // Weight declares a column of factors of the log-likelihood of each row; see Data.Weights. Values
 // must be at least 0.
 func Weight(name string) ScaleColumn { return ScaleColumn{specOf(name, kindWeight)} }
+
+// Precision declares a column of numbers that divide the variance of Gaussian noise; see
+// Data.Precision. Values must be above 0.
+func Precision(name string) ScaleColumn { return ScaleColumn{specOf(name, kindPrecision)} }
 
 // Trials declares a column of numbers of trials. The outcome is then a number of successes; see
 // Data.Trials. Values must be whole numbers above 0.

@@ -19,8 +19,8 @@ import (
 // makers holds the functions that make a Column.
 var makers = map[string]any{
 	"Outcome": Outcome, "Number": Number, "Category": Category, "Date": Date, "Group": Group,
-	"Exposure": Exposure, "Offset": Offset, "Weight": Weight, "Trials": Trials,
-	"Event": Event, "Skip": Skip, "Raw": Raw,
+	"Exposure": Exposure, "Offset": Offset, "Weight": Weight, "Precision": Precision,
+	"Trials": Trials, "Event": Event, "Skip": Skip, "Raw": Raw,
 }
 
 // mostDeclared is the largest number of bytes that ReadColumns reads.

@@ -59,7 +59,7 @@ func (t *Table) withComputed(f *formula.Formula) (*Table, error) {
 }
 
 // computable returns the columns of a formula that may be computed. These are the columns of
-// exposure, offset, weight and terms, except groups and the columns that . leaves out.
+// exposure, offset, weight, precision and terms, except groups and the columns that . leaves out.
 func computable(f *formula.Formula) (names []string) {
 	for _, t := range f.Terms {
 		switch t := t.(type) {
@@ -70,7 +70,7 @@ func computable(f *formula.Formula) (names []string) {
 			names = append(names, t.Columns()...)
 		}
 	}
-	return append(names, f.Exposure, f.Offset, f.Weight)
+	return append(names, f.Exposure, f.Offset, f.Weight, f.Precision)
 }
 
 // sources returns the columns that a computed column is made from. computed is false for any other

@@ -24,6 +24,8 @@ type design struct {
 	// Raw turns off the scaling of numbers.
 	Raw   bool    `json:"raw,omitempty"`
 	Terms []*term `json:"terms"`
+	// Precision is the mean precision of the training rows, or 0 without precisions.
+	Precision float64 `json:"precision,omitempty"`
 
 	names     []string // one name per feature
 	blocks    []string // one block per feature: "" for effects, otherwise a curve or a group

@@ -89,7 +89,7 @@ func (c *column) taken() string {
 	case kindEvent:
 		return fmt.Sprintf("event, observed in %.0f of %s", c.Mean*float64(c.Values),
 			plural(c.Values, "row"))
-	case kindOffset, kindWeight, kindTrials:
+	case kindOffset, kindWeight, kindPrecision, kindTrials:
 		return fmt.Sprintf("%s, %s", c.Kind, c.spread())
 	}
 	return "not used"

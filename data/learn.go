@@ -81,7 +81,7 @@ func (l *learner) add(v *cell, y *learner, w float64) error {
 		l.addNumber(s)
 		l.leak.add(nil, s, false, y)
 	case c.Kind == kindNumber || c.Numeric || c.Kind == kindExposure || c.Kind == kindOffset ||
-		c.Kind == kindWeight || c.Kind == kindTrials:
+		c.Kind == kindWeight || c.Kind == kindPrecision || c.Kind == kindTrials:
 		x, err := c.value(v)
 		if err == nil {
 			err = c.checkScale(x)
@@ -150,6 +150,8 @@ func (c *column) checkScale(x float64) error {
 		return sentinel.Wrap(pgsvi.ErrParam, "the exposure is %v; exposures must be above 0", x)
 	case c.Kind == kindWeight && !(x >= 0):
 		return sentinel.Wrap(pgsvi.ErrParam, "the weight is %v; weights must be at least 0", x)
+	case c.Kind == kindPrecision && !(x > 0):
+		return sentinel.Wrap(pgsvi.ErrParam, "the precision is %v; precisions must be above 0", x)
 	case c.Kind == kindTrials && (!(x > 0) || x != math.Trunc(x)):
 		return sentinel.Wrap(pgsvi.ErrParam, "the number of trials is %v; it must be a whole "+
 			"number above 0", x)
@@ -188,7 +190,7 @@ func (l *learner) finish(y *learner) string {
 		if problem := l.finishNumber(); problem != "" {
 			return problem
 		}
-	case kindExposure, kindOffset, kindWeight, kindTrials, kindEvent:
+	case kindExposure, kindOffset, kindWeight, kindPrecision, kindTrials, kindEvent:
 		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
 		if c.Kind == kindEvent && c.Max == 0 {
 			c.Doubts = append(c.Doubts, "no event was observed, so all times are censored and "+

@@ -15,6 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 )
 
 // A Model combines a formula with the rows of a table, encoded as numbers for a regression. Print
@@ -100,6 +101,14 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 	if m.Data, err = e.data(t, d); err != nil {
 		return nil, err
 	}
+	if len(m.Precision) > 0 {
+		d.Precision = stat.Mean(m.Precision, nil)
+		if math.IsInf(d.Precision, 1) {
+			return nil, t.named(sentinel.Wrap(pgsvi.ErrNotFinite, "pgsvi: the mean of the column of "+
+				"precision(%s) overflows; divide the column by a number",
+				formula.Col(f.Precision)))
+		}
+	}
 	if m.Trials != nil {
 		return m, m.countTrials(t)
 	}
@@ -133,6 +142,7 @@ func roles(f *formula.Formula) []role {
 		{f.Exposure, kindExposure, func(n string) Column { return Exposure(n) }},
 		{f.Offset, kindOffset, func(n string) Column { return Offset(n) }},
 		{f.Weight, kindWeight, func(n string) Column { return Weight(n) }},
+		{f.Precision, kindPrecision, func(n string) Column { return Precision(n) }},
 	}
 	for _, t := range f.Terms {
 		if g, ok := t.(formula.Group); ok {
@@ -597,6 +607,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	if err == nil {
 		err = m.suitsOffset(lik)
 	}
+	if err == nil {
+		err = m.suitsPrecision(lik)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -614,7 +627,7 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		return nil, nil, fmt.Errorf("pgsvi: the formula %s has no column, and the model has %s; "+
 			"add a column: %w", m.Formula, why, pgsvi.ErrEmpty)
 	}
-	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
+	o.Offset, o.Weights, o.Names = m.Offset, m.counted(), m.Names
 	known, ok := lik.(pgsvi.Factual)
 	if ok && known.Facts().Support == pgsvi.RealLine || m.Formula.Transform != "" {
 		if size := 10 * m.size(); !math.IsInf(size, 1) { // otherwise NewGLM reports the row
@@ -658,9 +671,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 }
 
 // alone returns an error if the effects of levels of one row each and Gaussian noise of unknown
-// variance have the same distribution. Weights make a difference.
+// variance have the same distribution. Weights and unequal precisions make a difference.
 func (m *Model) alone(lik pgsvi.Likelihood, fixed []string) error {
-	if _, ok := lik.(pgsvi.GaussianNoise); !ok || m.Weights != nil || len(m.Y) < 2 ||
+	if _, ok := lik.(pgsvi.GaussianNoise); !ok || m.Weights != nil || unequal(m.Precision) || len(m.Y) < 2 ||
 		slices.Contains(fixed, "GaussianNoise.Var") {
 		return nil
 	}
@@ -674,17 +687,40 @@ func (m *Model) alone(lik pgsvi.Likelihood, fixed []string) error {
 	return nil
 }
 
+// unequal reports whether two values differ.
+func unequal(x []float64) bool {
+	return slices.ContainsFunc(x, func(v float64) bool { return v != x[0] })
+}
+
+// counted returns how many times each row counts, or nil if all rows count once. Precisions count
+// relative to their mean over the training rows, so that their sum is the number of rows. Then the
+// log-likelihood of Gaussian noise with the variance s of a row with the mean precision,
+//
+//	Σ_n w_n log N(y_n|η_n, s) = Σ_n log N(y_n|η_n, s/w_n) − ½ Σ_n log w_n  if Σ_n (w_n − 1) = 0,
+//
+// is right for every s, up to a constant.
+func (m *Model) counted() []float64 {
+	if m.Precision == nil {
+		return m.Weights
+	}
+	w := make([]float64, len(m.Precision))
+	for i, p := range m.Precision {
+		w[i] = p / m.design.Precision
+	}
+	return w
+}
+
 // size returns the root mean square of the outcomes minus their offsets. The intercept of numbers
 // in any unit has about this size.
 func (m *Model) size() float64 {
-	norm, n := 0., 0.
+	norm, n, weights := 0., 0., m.counted()
 	for i, y := range m.Y {
 		if m.Formula.Transform == "log" {
 			y = math.Log(y)
 		}
 		w := 1.
-		if m.Weights != nil {
-			w = m.Weights[i]
+		if weights != nil {
+			w = weights[i]
 		}
 		if m.Offset != nil {
 			y -= m.Offset[i]
@@ -805,9 +841,9 @@ func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 		return nil, fmt.Errorf("pgsvi: the Gaussian process has no column; name at least one, "+
 			"as in y ~ a: %w", pgsvi.ErrEmpty)
 	}
-	if m.Offset != nil || m.Weights != nil {
+	if m.Offset != nil || m.Weights != nil || m.Precision != nil {
 		return nil, fmt.Errorf("pgsvi: Gaussian processes do not support offsets, exposures, "+
-			"weights or trials; use a generalized linear model, or BetaBinomial for trials: %w",
+			"weights, precisions or trials; use a generalized linear model, or BetaBinomial for trials: %w",
 			pgsvi.ErrParam)
 	}
 	return m.likelihood(lik)

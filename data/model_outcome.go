@@ -277,6 +277,17 @@ func (m *Model) suitsOffset(lik pgsvi.Likelihood) error {
 		pgsvi.ErrParam)
 }
 
+// suitsPrecision returns an error if rows have precisions and lik has no Gaussian noise.
+func (m *Model) suitsPrecision(lik pgsvi.Likelihood) error {
+	if _, ok := lik.(pgsvi.GaussianNoise); ok || m.Precision == nil {
+		return nil
+	}
+	name := formula.Col(m.Formula.Precision)
+	return fmt.Errorf("pgsvi: precision(%s) needs GaussianNoise (-likelihood gaussian), but the "+
+		"likelihood is %s; use weight(%s) for row counts: %w", name, typeName(lik), name,
+		pgsvi.ErrParam)
+}
+
 // suitsDurations returns an error if durations may be censored and the likelihood does not support
 // censoring, or if the likelihood needs durations and an outcome is not a duration.
 func (m *Model) suitsDurations(lik pgsvi.Likelihood) error {

@@ -528,7 +528,8 @@ func TestReadColumns(t *testing.T) {
 		Number("price, in €").MissingAre("k.A.", "-").Decimal(',').BelowLimit("half").Impute(),
 		Category("plan").FoldCase().Reference("basic").Level().New(),
 		Date("seen").Layout("02.01.2006", "2006-01-02").As(Elapsed, Month),
-		Group("shop").Level(), Exposure("days"), Offset("o"), Weight("w"), Trials("n"), Skip("id"),
+		Group("shop").Level(), Exposure("days"), Offset("o"), Weight("w"), Precision("p"), Trials("n"),
+		Skip("id"),
 		Raw(),
 	}
 	var b strings.Builder

@@ -287,6 +287,9 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 	if offset != 0 {
 		at = at.Offset([]float64{offset})
 	}
+	if at, err = p.precise(at, cells); err != nil {
+		return nil, err
+	}
 	a := noAnswer()
 	a.Notes = slices.Concat(w.notes, w.row.notes)
 	if p.y.classes() {
@@ -333,7 +336,7 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		if _, _, err = at.Moments(w.one[:], w.lo[:]); err != nil {
 			return nil, err
 		}
-		noise, _ := at.Likelihood().(pgsvi.GaussianNoise)
+		noise, _ := at.Row(0).Likelihood().(pgsvi.GaussianNoise)
 		a.square(w.lo[0], noise.Var)
 	}
 	p.compare(a, at, cells)
@@ -507,6 +510,21 @@ func (e *Encoder) offset(cells []cell) (sum float64, err error) {
 	return sum, nil
 }
 
+// precise returns the prediction of a response with the precision of its row. A row without a
+// precision has the mean precision of the training rows.
+func (p *Predictor) precise(at *pgsvi.Prediction, cells []cell) (*pgsvi.Prediction, error) {
+	for _, c := range p.enc.uses {
+		if v := &cells[c.place]; c.Kind == kindPrecision && !c.isGapCell(v) {
+			w, err := c.scale(v)
+			if err != nil {
+				return nil, c.wrap(err)
+			}
+			return at.Precision([]float64{w / p.design.Precision}), nil
+		}
+	}
+	return at, nil
+}
+
 // Score compares the predictions for the rows of a table with their outcomes, or with the square
 // roots of the outcomes for a model of sqrt(y). It ignores rows with an error or without an
 // outcome. The error wraps ErrEmpty if no row is left. Otherwise it is an error that ends the
@@ -613,14 +631,15 @@ func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 
 // rows returns the rows of the data one by one.
 func (m *Model) rows() iter.Seq2[pgsvi.Row, error] {
+	weights := m.counted()
 	return func(yield func(pgsvi.Row, error) bool) {
 		i := 0
 		for r, err := range pgsvi.Rows(m.X, m.Y) {
 			if m.Offset != nil {
 				r.Offset = m.Offset[i]
 			}
-			if m.Weights != nil {
-				if r.Weight = m.Weights[i]; r.Weight == 0 {
+			if weights != nil {
+				if r.Weight = weights[i]; r.Weight == 0 {
 					i++
 					continue
 				}

@@ -220,7 +220,7 @@ func (t *Table) notInFormula(j int) *spec {
 // isRole reports whether k is a role that a feature may have in addition.
 func isRole(k kind) bool {
 	switch k {
-	case kindGroup, kindExposure, kindOffset, kindWeight, kindTrials, kindEvent:
+	case kindGroup, kindExposure, kindOffset, kindWeight, kindPrecision, kindTrials, kindEvent:
 		return true
 	}
 	return false
@@ -599,7 +599,7 @@ func (r *reviewer) checkTexts() {
 	switch r.s.Kind {
 	case kindDate:
 		r.checkDates()
-	case kindNumber, kindExposure, kindOffset, kindWeight, kindTrials:
+	case kindNumber, kindExposure, kindOffset, kindWeight, kindPrecision, kindTrials:
 		r.checkNumbers()
 	case kindOutcome:
 		if r.isNumeric() {

@@ -94,7 +94,7 @@ func (r *reviewer) far(v float64, n int, others span) bool {
 func (r *reviewer) checkNines() {
 	s := r.s
 	switch s.Kind {
-	case kindNumber, kindExposure, kindOffset, kindWeight, kindTrials:
+	case kindNumber, kindExposure, kindOffset, kindWeight, kindPrecision, kindTrials:
 	case kindOutcome:
 		if !r.isNumeric() {
 			return
@@ -210,7 +210,7 @@ func unsettled(text string) error {
 // numbers reports whether the values of a column are numbers.
 func (c *column) numbers() bool {
 	switch c.Kind {
-	case kindNumber, kindExposure, kindOffset, kindWeight, kindTrials:
+	case kindNumber, kindExposure, kindOffset, kindWeight, kindPrecision, kindTrials:
 		return true
 	}
 	return c.Kind == kindOutcome && c.Numeric

@@ -61,7 +61,7 @@ func (c *column) wrap(err error) error { return fmt.Errorf("column %s: %w", csvQ
 // needed reports whether a row without the column cannot be encoded.
 func (c *column) needed() bool {
 	switch c.Kind {
-	case kindSkip, kindOutcome, kindWeight, kindTrials, kindEvent, kindGroup:
+	case kindSkip, kindOutcome, kindWeight, kindPrecision, kindTrials, kindEvent, kindGroup:
 		return false
 	}
 	return true

@@ -33,6 +33,9 @@ type Data struct {
 	Offset []float64
 	// Weights holds the weights of the rows, or nil without weights.
 	Weights []float64
+	// Precision holds the precisions of the rows, or nil without precisions. The variance of Gaussian
+	// noise in a row is in inverse proportion to its precision.
+	Precision []float64
 	// Trials holds the numbers of trials, or nil without trials.
 	Trials []float64
 	// Names holds the column names of X: "age", "color=red", "age missing".
@@ -296,6 +299,8 @@ func (b *dataBuilder) begin(t *Table) {
 			b.gather(j, c, &b.d.Y, c.outcome)
 		case kindWeight:
 			b.gather(j, c, &b.d.Weights, c.scale)
+		case kindPrecision:
+			b.gather(j, c, &b.d.Precision, c.scale)
 		case kindTrials:
 			b.gather(j, c, &b.d.Trials, c.scale)
 		case kindEvent:

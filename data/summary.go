@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/table"
 )
 
@@ -23,8 +24,8 @@ type Summary struct {
 	Curves []Component
 	// Groups has a row for each grouping factor: the variance components, as standard deviations.
 	Groups []Component
-	// Residual is the standard deviation of GaussianNoise. Its Name is "" for all other
-	// likelihoods.
+	// Residual is the standard deviation of GaussianNoise. If the formula has precisions, it is the
+	// standard deviation in a row with the precision 1. Its Name is "" for all other likelihoods.
 	Residual Component
 
 	ratio string // name of e^Mean, or ""
@@ -406,6 +407,12 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		}
 		if !m.eliminates() {
 			s.shares()
+		}
+		if m.Precision != nil { // shares use a row with the mean precision
+			unit := math.Sqrt(m.design.Precision)
+			s.Residual.Name += fmt.Sprintf(" at %s = 1", formula.Col(m.Formula.Precision))
+			s.Residual.SD, s.Residual.Lo, s.Residual.Hi = unit*s.Residual.SD, unit*s.Residual.Lo,
+				unit*s.Residual.Hi
 		}
 	}
 }

@@ -83,6 +83,9 @@ func (f *Formula) Check(columns []string) error {
 	if f.Event != "" {
 		given[f.Event] = "the event"
 	}
+	if f.Weight != "" && f.Precision != "" {
+		fail(f.Precision, "weight(…) and precision(…) conflict; remove one of them")
+	}
 	if f.Trials != "" && f.Event != "" {
 		fail(f.Trials, "a duration cannot have trials; remove them")
 	}

@@ -24,6 +24,7 @@
 //	        | "exposure(" numbers ")"               a rate: its logarithm is added to the predictor
 //	        | "offset(" numbers ")"                 added to the predictor
 //	        | "weight(" numbers ")"                 how many times each row counts
+//	        | "precision(" numbers ")"              divides the variance of Gaussian noise
 //	        | "(" effect {"+" effect} ("|" | "||") column ({"/" column} | {":" column}) ")"
 //	                                                random effects of each level of a group
 //	effect  = "1" | "0" | "-" "1"                   with an intercept of each level or without
@@ -44,7 +45,7 @@
 //	I((x - 5)^2), I(-x^2)        as in R, ^ comes before the sign: -x^2 is -(x^2)
 //	log(x), log(x + 1), exp(-x)  functions need no I, and may occur in arithmetic: I(x/sqrt(z))
 //	f*log(x), (x + I(x^2) | g)   in interactions and as slopes of groups
-//	s(log(x)), offset(log(t))    in smooth curves, polynomials, offsets, exposures and weights
+//	s(log(x)), offset(log(t))    in smooth curves, polynomials, and in offset, exposure, weight, precision
 //
 // A computed column is an ordinary column with this text as its name: it is standardized, and a
 // prediction computes it from the columns of the new row. It is missing where one of its columns is
@@ -98,7 +99,8 @@
 //	ns(x), s(x)              s(x)
 //	cbind(s, f) ~ x          s / n ~ x, where n is s + f
 //	Surv(t, e) ~ x           survival(t, e) ~ x
-//	weights = w              + weight(w)
+//	weights = w              + precision(w) for lm and lmer, where the noise has the variance σ²/w;
+//	                         + weight(w) for glm and glmer, where a row counts w times
 //
 // A formula means the same as in R. Main effects and interactions span the functions that
 // model.matrix spans: x:f without f gives each level of f its own slope and the same value at x =
@@ -138,6 +140,9 @@ type Formula struct {
 	Offset string
 	// Weight is a column of numbers that are how many times each row counts.
 	Weight string
+	// Precision is a column of positive numbers that divide the variance of Gaussian noise. They are
+	// relative to their mean, so their unit does not matter. They are the weights of lm and lmer.
+	Precision string
 	// NoIntercept leaves the intercept out.
 	NoIntercept bool
 	// Terms holds the other terms of the linear predictor.
@@ -210,7 +215,7 @@ type Group struct {
 }
 
 // Rest is every column without a role in the formula: . or . - x. The outcome, its trials and its
-// event, exposures, offsets, weights and groups have a role.
+// event, exposures, offsets, weights, precisions and groups have a role.
 type Rest struct {
 	// Except holds the columns to leave out.
 	Except []string
@@ -459,6 +464,7 @@ func (r Rest) Columns() []string { return r.Except }
 func (f *Formula) parts() []struct{ function, column string } {
 	return []struct{ function, column string }{
 		{"exposure", f.Exposure}, {"offset", f.Offset}, {"weight", f.Weight},
+		{"precision", f.Precision},
 	}
 }
 
@@ -548,10 +554,13 @@ func (f *Formula) WordsOf(category func(column string) bool) string {
 	if f.Weight != "" {
 		w += "; each row counts " + quote(f.Weight) + " times"
 	}
+	if f.Precision != "" {
+		w += "; the variance of the noise is in inverse proportion to " + quote(f.Precision)
+	}
 	return w
 }
 
-// parameters returns the columns of exposure, offset and weight without repetitions.
+// parameters returns the columns of the functions of parts without repetitions.
 func (f *Formula) parameters() (all []string) {
 	for _, p := range f.parts() {
 		if p.column != "" && !slices.Contains(all, p.column) {
@@ -589,14 +598,15 @@ func (f *Formula) Columns() []string {
 
 // names is like Columns, without the columns that only a computed column is made from.
 func (f *Formula) names() []string {
-	all := []string{f.Outcome, f.Trials, f.Event, f.Exposure, f.Offset, f.Weight}
+	all := []string{f.Outcome, f.Trials, f.Event, f.Exposure, f.Offset, f.Weight,
+		f.Precision}
 	for _, t := range f.Terms {
 		all = append(all, t.Columns()...)
 	}
 	return once(all)
 }
 
-// features returns the columns of terms, exposure, offset and weight, which may be computed.
+// features returns the columns of terms and of the functions of parts, which may be computed.
 func (f *Formula) features() []string {
 	all := f.parameters()
 	for _, t := range f.Terms {

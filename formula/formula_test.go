@@ -48,6 +48,8 @@ var formulas = []struct{ text, words string }{
 	{"y ~ (0 + factor(x) + poly(z, 2) + u:v | a:b)", "y by a slope of poly(z, 2) and u:v and " +
 		"an effect of each x for each combination of a and b"},
 	{"claims ~ age + exposure(years)", "claims by age; in proportion to years"},
+	{"y ~ x + precision(n)",
+		"y by x; the variance of the noise is in inverse proportion to n"},
 	{"dead / treated ~ dose + weight(w) ",
 		"dead of treated trials by dose; each row counts w times"},
 	{"survival(days, died) ~ dose", "days until died by dose"},
@@ -204,6 +206,7 @@ func TestMistakes(t *testing.T) {
 		{"y ~ s(x)¦*z", "unexpected *; interactions need columns"},
 		{"¦y ~ y", "y is the outcome, which cannot predict itself"},
 		{"y ~ weight(a) + ¦weight(b)", "weight occurs twice"},
+		{"y ~ weight(a) + precision(¦b)", "weight(…) and precision(…) conflict; remove one"},
 		{"y ~ ¦`x + 1", "not closed"},
 		{"y ~ ¦``", "is empty or not closed"},
 		{"y ~ x ¦~ z", "second ~"},
@@ -327,6 +330,7 @@ func TestResolve(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"y ~ .", "y ~ a + b + c + d + w"},
 		{"y ~ . - c + weight(w)", "y ~ a + b + d + weight(w)"},
+		{"y ~ . - c + precision(w)", "y ~ a + b + d + precision(w)"},
 		{"y ~ . + s(a) + (1 | b)", "y ~ a + c + d + w + s(a) + (1 | b)"},
 		{"y ~ . + a:b", "y ~ a + b + c + d + w + a:b"},
 		{"y ~ . + . - a + weight(w)", "y ~ a + b + c + d + weight(w)"},
@@ -424,7 +428,7 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// churned by plan; a smooth curve of age; an intercept for each region
-	// formula: unknown function spline; use s, poly, factor, exposure, offset, weight, I, log, log2, log10, log1p, exp, sqrt, abs, or add other functions to the table as columns
+	// formula: unknown function spline; use s, poly, factor, exposure, offset, weight, precision, I, log, log2, log10, log1p, exp, sqrt, abs, or add other functions to the table as columns
 	//   churned ~ plan + spline(age)
 	//                    ^
 }

@@ -477,7 +477,7 @@ func instead(name string) string {
 }
 
 // functions lists the functions of formulas.
-const functions = "s, poly, factor, exposure, offset, weight, I, " + arith.Functions
+const functions = "s, poly, factor, exposure, offset, weight, precision, I, " + arith.Functions
 
 // function reads a function and its arguments.
 func (p *parser) function(add func(Term)) {
@@ -502,6 +502,8 @@ func (p *parser) function(add func(Term)) {
 		part(&f.Offset)
 	case "weight":
 		part(&f.Weight)
+	case "precision":
+		part(&f.Precision)
 	default:
 		p.failAt(at, "unknown function %s; %s", name, instead(name))
 	}

@@ -440,3 +440,43 @@ func BenchmarkLatent(b *testing.B) {
 		})
 	}
 }
+
+// TestPrecision checks that Precision divides the noise of each row, also in a mixture, and the errors.
+func TestPrecision(t *testing.T) {
+	m, v, w := []float64{1, -2}, []float64{0.5, 0.25}, []float64{4, 0.5}
+	p := NewPrediction(GaussianNoise{Var: 3}, m, v).Precision(w)
+	_, variance, err := p.Moments(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lo, hi, err := p.Interval(nil, nil, 0.9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := mathext.NormalQuantile(0.95)
+	for i := range m {
+		want := v[i] + 3/w[i]
+		sd := math.Sqrt(want)
+		row := NewPrediction(GaussianNoise{Var: 3 / w[i]}, m[i:i+1], v[i:i+1])
+		if math.Abs(variance[i]-want) > 1e-12 || math.Abs(lo[i]-(m[i]-z*sd)) > 1e-9 ||
+			math.Abs(hi[i]-(m[i]+z*sd)) > 1e-9 ||
+			p.LogProb(nil, []float64{0, 0})[i] != row.LogProb(nil, []float64{0})[0] {
+			t.Errorf("row %d: variance %v from %v to %v, want variance %v", i, variance[i], lo[i],
+				hi[i], want)
+		}
+	}
+	twice := p.Precision([]float64{0.25, 2})
+	if _, got, _ := twice.Moments(nil, nil); math.Abs(got[0]-3.5) > 1e-12 {
+		t.Errorf("precisions do not multiply: %v", got)
+	}
+	for _, bad := range []*Prediction{
+		NewPrediction(Poisson{}, m, v).Precision(w),
+		NewPrediction(GaussianNoise{}, m, v).Precision([]float64{1, 0}),
+		NewPrediction(GaussianNoise{}, m, v).Precision([]float64{1, math.NaN()}),
+		NewPrediction(GaussianNoise{}, m, v).Precision([]float64{1, math.Inf(1)}),
+	} {
+		if err := bad.Err(); !errors.Is(err, ErrParam) {
+			t.Error(err)
+		}
+	}
+}

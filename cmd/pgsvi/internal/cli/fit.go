@@ -123,6 +123,10 @@ func LOO(
 		fmt.Fprintln(stderr, "pgsvi: loo and neg_elbo are sums over trials; compare them with "+
 			"logit and probit fits,\nbut not with betabinomial fits, whose values are sums over rows")
 	}
+	if m.Precision != nil {
+		fmt.Fprintln(stderr, "pgsvi: loo and neg_elbo leave out a constant of the precisions; compare "+
+			"them only with\nfits that have the same precisions")
+	}
 	return fmt.Sprintf(" loo=%.6g", loo.ELPD), nil
 }
 
