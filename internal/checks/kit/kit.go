@@ -782,3 +782,24 @@ func StreamRows(t testing.TB, x *mat.Dense, y []float64, k pgsvi.Kernel, lik pgs
 		&pgsvi.SparseGPOptions{Inducing: z})
 	return MustSparse(t, g, err)
 }
+
+// RowStream is a stream of a GLM.
+type RowStream = pgsvi.Stream[pgsvi.Row, *pgsvi.GLMPosterior]
+
+func NewStream(t testing.TB, cols int, lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) *RowStream {
+	t.Helper()
+	s, err := pgsvi.NewGLMStream(cols, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func StreamPosterior(t testing.TB, s *RowStream) *pgsvi.GLMPosterior {
+	t.Helper()
+	p, err := s.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
