@@ -803,3 +803,35 @@ func StreamPosterior(t testing.TB, s *RowStream) *pgsvi.GLMPosterior {
 	}
 	return p
 }
+
+// ResumedSearch returns the posterior of a search that was saved after iter steps and resumed. It checks
+// that the saved search has a posterior without a fit, and a warning.
+func ResumedSearch(t *testing.T, g *pgsvi.GLM, search *pgsvi.LearnOptions, iter int) *pgsvi.GLMPosterior {
+	t.Helper()
+	ctx := t.Context()
+	l := testkit.Must(g.Learner(search))
+	res := testkit.Must((&pgsvi.Solver{MaxIter: iter}).Run(ctx, l))
+	if p := res.Stepper.Plan(); p.Batch != 1 || fmt.Sprintf("%T", p.Sampler) != "pgsvi.everyRow" {
+		t.Error("a search lists the numbers of all rows")
+	}
+	_, early, part, err := l.Learned(ctx, nil, res)
+	if err != nil || early == nil || part.Fit != nil || len(part.Warnings) == 0 {
+		t.Fatalf("after %d steps: %v, %v", iter, part, err)
+	}
+	var b bytes.Buffer
+	if err := res.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	s := &pgsvi.Solver{}
+	if res, err = s.LoadResult(ctx, &b, l); err == nil {
+		res, err = s.Resume(ctx, res)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, again, _, err := l.Learned(ctx, s, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
