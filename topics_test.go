@@ -322,42 +322,6 @@ func correlated() *mat.SymDense {
 	})
 }
 
-func toyCorpus(docs int, seed uint64) *Corpus {
-	rng := rand.New(rand.NewPCG(seed, 3))
-	c := &Corpus{Terms: 60}
-	for range docs {
-		count := map[int]float64{}
-		at := 20 * rng.IntN(3)
-		for range 1 + rng.IntN(40) {
-			count[at+rng.IntN(20)]++
-		}
-		c.Docs = append(c.Docs, sortedDoc(count))
-	}
-	return c
-}
-
-func fitCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions, s *Solver) (*CTMPosterior, *Result) {
-	t.Helper()
-	m, err := NewCTM(c, k, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, res, err := m.Fit(context.Background(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, res
-}
-
-func saved(t testing.TB, p *CTMPosterior) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := p.Save(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
 func TestCTMHeldOut(t *testing.T) {
 	first, second, err := Document{[]int{1, 4, 6, 9}, []float64{3, 1, 2, 1}}.halves()
 	if err != nil {

@@ -72,6 +72,9 @@ type Run struct {
 	tried   bool        // it was measured before the end
 }
 
+// Space returns the space of the hyperparameters.
+func (s *Run) Space() *Space { return s.space }
+
 // NewRun returns the run of m over space, with n terms.
 func NewRun(m Model, space *Space, n int, o Options, rng *rand.Rand) *Run {
 	s := &Run{Model: m, space: space, n: n, screen: space.Starts(), tol: o.Tol}

@@ -21,6 +21,9 @@ type ArrowAlgebra struct {
 
 var _ Weighted = (*ArrowAlgebra)(nil)
 
+// Linear returns the model of the weights.
+func (s *ArrowAlgebra) Linear() *LinearModel { return s.mover.lin }
+
 // plainRows is the number of rows above which steps are not mixed, because a mixture stores several
 // states of all rows.
 const plainRows = 100000

@@ -782,3 +782,56 @@ func StreamRows(t testing.TB, x *mat.Dense, y []float64, k pgsvi.Kernel, lik pgs
 		&pgsvi.SparseGPOptions{Inducing: z})
 	return MustSparse(t, g, err)
 }
+
+// RowStream is a stream of a GLM.
+type RowStream = pgsvi.Stream[pgsvi.Row, *pgsvi.GLMPosterior]
+
+func NewStream(t testing.TB, cols int, lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) *RowStream {
+	t.Helper()
+	s, err := pgsvi.NewGLMStream(cols, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func StreamPosterior(t testing.TB, s *RowStream) *pgsvi.GLMPosterior {
+	t.Helper()
+	p, err := s.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ResumedSearch returns the posterior of a search that was saved after iter steps and resumed. It checks
+// that the saved search has a posterior without a fit, and a warning.
+func ResumedSearch(t *testing.T, g *pgsvi.GLM, search *pgsvi.LearnOptions, iter int) *pgsvi.GLMPosterior {
+	t.Helper()
+	ctx := t.Context()
+	l := testkit.Must(g.Learner(search))
+	res := testkit.Must((&pgsvi.Solver{MaxIter: iter}).Run(ctx, l))
+	if p := res.Stepper.Plan(); p.Batch != 1 || fmt.Sprintf("%T", p.Sampler) != "pgsvi.everyRow" {
+		t.Error("a search lists the numbers of all rows")
+	}
+	_, early, part, err := l.Learned(ctx, nil, res)
+	if err != nil || early == nil || part.Fit != nil || len(part.Warnings) == 0 {
+		t.Fatalf("after %d steps: %v, %v", iter, part, err)
+	}
+	var b bytes.Buffer
+	if err := res.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	s := &pgsvi.Solver{}
+	if res, err = s.LoadResult(ctx, &b, l); err == nil {
+		res, err = s.Resume(ctx, res)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, again, _, err := l.Learned(ctx, s, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}

@@ -305,13 +305,13 @@ func TestLargeELBOHasNoLargeGoal(t *testing.T) {
 
 // Rows whose gradients in the mean cancel still have precision.
 func TestGLMBalancedRows(t *testing.T) {
-	s := newStream(t, 1, GaussianNoise{}, nil)
+	s := kit.NewStream(t, 1, GaussianNoise{}, nil)
 	for range 5000 {
 		if err := s.Add(Row{Val: []float64{1}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if sd, want := streamPosterior(t, s).SD(nil)[0], 1/math.Sqrt(5001); math.Abs(sd-want) > 1e-9 {
+	if sd, want := kit.StreamPosterior(t, s).SD(nil)[0], 1/math.Sqrt(5001); math.Abs(sd-want) > 1e-9 {
 		t.Errorf("sd %v, want %v", sd, want)
 	}
 	n := 400
@@ -364,7 +364,7 @@ func TestGLMAutoscale(t *testing.T) {
 
 func TestGLMOddities(t *testing.T) {
 	ctx := context.Background()
-	p := streamPosterior(t, newStream(t, 1, nil, nil))
+	p := kit.StreamPosterior(t, kit.NewStream(t, 1, nil, nil))
 	for level, want := range map[float64]float64{1e-15: -7.941345326170997, 0.5: 0,
 		0.975: 1.959963984540054} {
 		if q := p.WeightQuantile(nil, level)[0]; math.Abs(q-want) > 1e-9 {
@@ -737,7 +737,7 @@ func TestRawStream(t *testing.T) {
 			if err := s.AddAll(ctx, Rows(c.x, c.y)); err != nil {
 				t.Fatal(err)
 			}
-			p := streamPosterior(t, s)
+			p := kit.StreamPosterior(t, s)
 			want.check(t, p, c.x)
 			var file bytes.Buffer
 			if err := p.Save(&file); err != nil {
@@ -852,11 +852,11 @@ func TestStreamHardBlocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, _ := kit.FitGLM(t, g, nil)
-			s := newStream(t, 3, lik, o)
+			s := kit.NewStream(t, 3, lik, o)
 			if err := s.AddAll(context.Background(), Rows(x, y)); err != nil {
 				t.Fatal(err)
 			}
-			checkApart(t, "one block", streamPosterior(t, s), p, 0.01)
+			checkApart(t, "one block", kit.StreamPosterior(t, s), p, 0.01)
 		}
 	}
 }
@@ -866,20 +866,20 @@ func TestStreamHardBlocks(t *testing.T) {
 func TestStreamRemoveAll(t *testing.T) {
 	ctx := context.Background()
 	c := kit.ToyGLM("", 3000, 3, BernoulliLogit{}, 3, nil)
-	s := newStream(t, 3, c.Lik, nil)
+	s := kit.NewStream(t, 3, c.Lik, nil)
 	if err := s.AddAll(ctx, Rows(c.X, c.Y)); err != nil {
 		t.Fatal(err)
 	}
-	p := streamPosterior(t, s)
+	p := kit.StreamPosterior(t, s)
 	if err := s.RemoveAll(ctx, func(func(Row, error) bool) {}); err != nil {
 		t.Fatal(err)
 	}
-	checkApart(t, "nothing removed", streamPosterior(t, s), p, 0.02)
+	checkApart(t, "nothing removed", kit.StreamPosterior(t, s), p, 0.02)
 
 	for seed := range uint64(30) {
 		c := kit.ToyGLM("", 50, 3, BernoulliLogit{}, seed, nil)
-		s := newStream(t, 3, c.Lik, &GLMOptions{Intercept: true})
-		prior := streamPosterior(t, s)
+		s := kit.NewStream(t, 3, c.Lik, &GLMOptions{Intercept: true})
+		prior := kit.StreamPosterior(t, s)
 		if err := s.AddAll(ctx, Rows(c.X, c.Y)); err != nil {
 			t.Fatal(err)
 		}
@@ -887,12 +887,12 @@ func TestStreamRemoveAll(t *testing.T) {
 			t.Errorf("seed %d: %v", seed, err)
 			continue
 		}
-		checkApart(t, "all removed", streamPosterior(t, s), prior, 0.05)
+		checkApart(t, "all removed", kit.StreamPosterior(t, s), prior, 0.05)
 		if s.Len() != 0 {
 			t.Errorf("%d rows", s.Len())
 		}
 	}
-	empty := streamPosterior(t, newStream(t, 1, GaussianNoise{}, nil))
+	empty := kit.StreamPosterior(t, kit.NewStream(t, 1, GaussianNoise{}, nil))
 	if q, err := empty.Remove(ctx,
 		Rows(mat.NewDense(1, 1, []float64{0.1}), []float64{1})); !errors.Is(err, ErrNotPosDef) {
 		t.Errorf("a row that was never added: %v, %v", q, err)

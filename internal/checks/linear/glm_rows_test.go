@@ -670,45 +670,13 @@ func TestGLMRowsLearn(t *testing.T) {
 				learned.Cholesky, passes)
 		}
 		for _, iter := range []int{2, learned.Search.K - 1} { // on the sample, and on all rows
-			again := resumedLearning(t, g, search, iter)
+			again := kit.ResumedSearch(t, g, search, iter)
 			if !bytes.Equal(testkit.Saved(t, again), testkit.Saved(t, post)) {
 				t.Errorf("%s: other bits when the search was resumed after %d steps",
 					testkit.TypeName(c.lik), iter)
 			}
 		}
 	}
-}
-
-// resumedLearning returns the posterior of a search that was saved after iter steps and resumed. It
-// checks that the saved search has a posterior without a fit, and a warning.
-func resumedLearning(t *testing.T, g *GLM, search *LearnOptions, iter int) *GLMPosterior {
-	t.Helper()
-	ctx := context.Background()
-	l := testkit.Must(g.Learner(search))
-	res := testkit.Must((&Solver{MaxIter: iter}).Run(ctx, l))
-	if p := res.Stepper.Plan(); p.Batch != 1 || fmt.Sprintf("%T", p.Sampler) != "pgsvi.everyRow" {
-		t.Error("a search lists the numbers of all rows")
-	}
-	_, early, part, err := l.Learned(ctx, nil, res)
-	if err != nil || early == nil || part.Fit != nil || len(part.Warnings) == 0 {
-		t.Fatalf("after %d steps: %v, %v", iter, part, err)
-	}
-	var b bytes.Buffer
-	if err := res.Save(&b); err != nil {
-		t.Fatal(err)
-	}
-	s := &Solver{}
-	if res, err = s.LoadResult(ctx, &b, l); err == nil {
-		res, err = s.Resume(ctx, res)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, again, _, err := l.Learned(ctx, s, res)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return again
 }
 
 // TestGLMRowsMany compares a fit to 50 columns, of 100,000 rows with -long, with a fit in memory. A

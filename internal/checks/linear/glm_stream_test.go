@@ -20,27 +20,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// rowStream is a stream of a GLM.
-type rowStream = Stream[Row, *GLMPosterior]
-
-func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *rowStream {
-	t.Helper()
-	s, err := NewGLMStream(cols, lik, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func streamPosterior(t testing.TB, s *rowStream) *GLMPosterior {
-	t.Helper()
-	p, err := s.Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // TestStreamStrongRow checks the variance along one row that carries far more information than
 // the prior, among many weights. It must match Bayesian linear regression, or there must be an
 // error. Variances were once wrong by a factor of 1000.
@@ -106,7 +85,7 @@ func TestRemoveCollinear(t *testing.T) {
 		if seed%2 == 1 {
 			lik, most = Laplace{Scale: scale}, 2
 		}
-		st := newStream(t, 3, lik, &GLMOptions{PriorSD: []float64{0.01, 1, 100, 1000}[rng.IntN(4)]})
+		st := kit.NewStream(t, 3, lik, &GLMOptions{PriorSD: []float64{0.01, 1, 100, 1000}[rng.IntN(4)]})
 		rows := func(lo, hi int) iter.Seq2[Row, error] {
 			return Rows(x.Slice(lo, hi, 0, 3).(*mat.Dense), y[lo:hi])
 		}
@@ -170,21 +149,21 @@ func TestStreamChunks(t *testing.T) {
 	ctx := context.Background()
 	for _, x := range testkit.Few([]mat.Matrix{c.X, SparseOf(c.X)}, 1) {
 		rows := Rows(x, c.Y)
-		one := newStream(t, 4, c.Lik, &GLMOptions{Intercept: true})
+		one := kit.NewStream(t, 4, c.Lik, &GLMOptions{Intercept: true})
 		if err := one.AddAll(ctx, rows); err != nil {
 			t.Fatal(err)
 		}
-		want := streamPosterior(t, one)
-		two := newStream(t, 4, c.Lik, &GLMOptions{Intercept: true})
+		want := kit.StreamPosterior(t, one)
+		two := kit.NewStream(t, 4, c.Lik, &GLMOptions{Intercept: true})
 		for lo := 0; lo < 12000; lo += 777 {
 			if err := two.AddAll(ctx, part(rows, lo, lo+777)); err != nil {
 				t.Fatal(err)
 			}
-			if p := streamPosterior(t, two); p.Len() != min(12000, lo+777) {
+			if p := kit.StreamPosterior(t, two); p.Len() != min(12000, lo+777) {
 				t.Errorf("%d rows, want %d", p.Len(), min(12000, lo+777))
 			}
 		}
-		if m, s := apart(streamPosterior(t, two), want); m != 0 || s != 0 {
+		if m, s := apart(kit.StreamPosterior(t, two), want); m != 0 || s != 0 {
 			t.Errorf("%T in pieces: means %v, sds %v apart", x, m, s)
 		}
 	}
@@ -200,11 +179,11 @@ func TestStreamFit(t *testing.T) {
 		g := c.Glm(t, c.X)
 		best, res := kit.FitGLM(t, g, nil)
 		for _, x := range []mat.Matrix{c.X, SparseOf(c.X)} {
-			s := newStream(t, 5, lik, c.Opt)
+			s := kit.NewStream(t, 5, lik, c.Opt)
 			if err := s.AddAll(context.Background(), Rows(x, c.Y)); err != nil {
 				t.Fatal(err)
 			}
-			p := streamPosterior(t, s)
+			p := kit.StreamPosterior(t, s)
 			tol := 0.03
 			if lik == (GaussianNoise{}) {
 				tol = 1e-9 // blocks are exact
@@ -226,7 +205,7 @@ func TestStreamOffsets(t *testing.T) {
 		}
 		best, _ := kit.FitGLM(t, c.Glm(t, c.X), nil)
 		_, cols := c.X.Dims()
-		s := newStream(t, cols, c.Lik, &GLMOptions{Intercept: true})
+		s := kit.NewStream(t, cols, c.Lik, &GLMOptions{Intercept: true})
 		for i, y := range c.Y {
 			if c.Opt.Weights[i] == 0 {
 				continue
@@ -236,7 +215,7 @@ func TestStreamOffsets(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		checkApart(t, c.Name, streamPosterior(t, s), best, 1e-3)
+		checkApart(t, c.Name, kit.StreamPosterior(t, s), best, 1e-3)
 	}
 }
 
@@ -373,7 +352,7 @@ func TestStreamErrors(t *testing.T) {
 		}
 	}
 	good := Row{Val: []float64{1, 2}, Y: 1}
-	s := newStream(t, 2, BernoulliLogit{}, nil)
+	s := kit.NewStream(t, 2, BernoulliLogit{}, nil)
 	for i, c := range []struct {
 		row  Row
 		want error
@@ -402,7 +381,7 @@ func TestStreamErrors(t *testing.T) {
 			t.Errorf("%+v: a bad row was added", c.row)
 		}
 	}
-	if p := streamPosterior(t, s); p.Len() != 10 {
+	if p := kit.StreamPosterior(t, s); p.Len() != 10 {
 		t.Errorf("%d rows, want the 10 good ones", p.Len())
 	}
 	failure := errors.New("broken pipe")
@@ -423,7 +402,7 @@ func TestStreamErrors(t *testing.T) {
 		t.Errorf("%v, want %v", err, context.Canceled)
 	}
 	// Removing unknown rows fails, because their precision is missing.
-	p, err := newStream(t, 2, GaussianNoise{}, nil).Posterior()
+	p, err := kit.NewStream(t, 2, GaussianNoise{}, nil).Posterior()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,11 +471,11 @@ func TestGLMa9a(t *testing.T) {
 	if math.Abs(nats-truth.Nats) > 1e-6 || math.Abs(errs-truth.Err) > 1e-5 {
 		t.Errorf("test log loss %v nats, error %v, want %v, %v", nats, errs, truth.Nats, truth.Err)
 	}
-	s := newStream(t, 123, BernoulliLogit{}, nil)
+	s := kit.NewStream(t, 123, BernoulliLogit{}, nil)
 	if err := s.AddAll(context.Background(), Rows(x, y)); err != nil {
 		t.Fatal(err)
 	}
-	q := streamPosterior(t, s)
+	q := kit.StreamPosterior(t, s)
 	mean, sd = worst(q)
 	excess := -elboAt(t, g, q) - truth.NegELBO
 	t.Logf("one streaming pass: %.3f nats above the optimum, means within %.3f sd, sds within %.3f",

@@ -109,9 +109,9 @@ func TestGLMStreamResume(t *testing.T) {
 				rows[i].Offset, rows[i].Weight = 0.1*float64(i%3), 0.5+float64(i%2)
 			}
 		}
-		fresh := func() *rowStream { return newStream(t, 3, c.lik, c.opt) }
+		fresh := func() *kit.RowStream { return kit.NewStream(t, 3, c.lik, c.opt) }
 		at := []int{0, 1, 1000, 1024, 3000, 7500, 10999}
-		if got, want := kit.Resumed(t, fresh, Load[*rowStream], rows, at, sayWeights); got != want {
+		if got, want := kit.Resumed(t, fresh, Load[*kit.RowStream], rows, at, sayWeights); got != want {
 			t.Errorf("%s: %.200s, want %.200s", c.name, got, want)
 		}
 	}
@@ -146,7 +146,7 @@ func TestGLMStreamResumeRemove(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		say = append(say, sayWeights(streamPosterior(t, s)))
+		say = append(say, sayWeights(kit.StreamPosterior(t, s)))
 	}
 	if say[0] != say[1] {
 		t.Errorf("%s, want %s", say[1], say[0])

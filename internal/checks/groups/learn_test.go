@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
@@ -288,7 +290,7 @@ func TestGroupsLikelihoods(t *testing.T) {
 func sds(p *GLMPosterior, groups []Group) (all []float64) {
 	prior := p.PriorSD(nil)
 	for _, r := range groups {
-		all = append(all, prior[r.First:r.First+r.effects()]...)
+		all = append(all, prior[r.First:r.First+effectsOf(r)]...)
 	}
 	return all
 }
@@ -322,7 +324,7 @@ func TestGroupsOneRow(t *testing.T) {
 			t.Fatal(err)
 		}
 		prior := func(p *GLMPosterior) float64 { return -0.5 * math.Pow(p.PriorSD(nil)[2]/2.5, 2) }
-		if short := best.ELBO + prior(bestPost) - res.ELBO - prior(post); factsOf(lik).Support != RealLine &&
+		if short := best.ELBO + prior(bestPost) - res.ELBO - prior(post); kit.FactsOf(lik).Support != RealLine &&
 			short > 10*res.Gap {
 			t.Errorf("%T: gap %.2g, but %.2g nats below the best", lik, res.Gap, short)
 		}
@@ -345,7 +347,7 @@ func TestGroupsLearn(t *testing.T) {
 			for i := range c.groups {
 				r := &c.groups[i]
 				r.Fixed, r.SD, r.NoPrior = false, nil, true
-				for j := r.First; j < r.end(); j++ {
+				for j := r.First; j < endOf(*r); j++ {
 					blocks[j] = 1 + i
 				}
 			}

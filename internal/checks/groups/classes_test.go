@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -37,10 +39,10 @@ func newMixedClasses(n, k int, levels [2]int, sd [3]float64, rho float64, seed u
 		q, first.Effects, first.SD, first.Corr = 1, nil, sd[:1], nil
 	}
 	c.groups = append(c.groups, first)
-	cols := first.end()
+	cols := endOf(first)
 	if sd[2] >= 0 {
 		c.groups = append(c.groups, Group{Name: "h", First: cols, Levels: levels[1], SD: sd[2:]})
-		cols = c.groups[1].end()
+		cols = endOf(c.groups[1])
 	}
 	c.x = NewSparse(cols)
 	w := make([]float64, k*cols)
@@ -48,10 +50,10 @@ func newMixedClasses(n, k int, levels [2]int, sd [3]float64, rho float64, seed u
 		u := w[a*cols : (a+1)*cols]
 		u[0] = float64(a)/float64(k) - 0.5
 		for _, r := range c.groups {
-			for j := r.First; j < r.end(); j += r.effects() {
+			for j := r.First; j < endOf(r); j += effectsOf(r) {
 				z := rng.NormFloat64()
 				u[j] = r.SD[0] * z
-				if r.effects() == 2 {
+				if effectsOf(r) == 2 {
 					u[j+1] = r.SD[1] * (rho*z + math.Sqrt(1-rho*rho)*rng.NormFloat64())
 				}
 			}
@@ -87,7 +89,7 @@ func newMixedClasses(n, k int, levels [2]int, sd [3]float64, rho float64, seed u
 
 // fixed returns the groups with their standard deviations times scale fixed.
 func (c *mixedClasses) fixed(scale float64) []Group {
-	groups := cloneGroups(c.groups)
+	groups := copyGroups(c.groups)
 	for i := range groups {
 		groups[i].Fixed = true
 		floats.Scale(scale, groups[i].SD)
@@ -97,7 +99,7 @@ func (c *mixedClasses) fixed(scale float64) []Group {
 
 // unset returns the groups without standard deviations and correlations.
 func (c *mixedClasses) unset() []Group {
-	groups := cloneGroups(c.groups)
+	groups := copyGroups(c.groups)
 	for i := range groups {
 		groups[i].SD, groups[i].Corr = nil, nil
 	}
@@ -138,9 +140,8 @@ func TestClassGroupsFixed(t *testing.T) {
 		to.Set(d-1, d-1, 10)
 		for i := range groups {
 			r := &groups[i]
-			q := r.effects()
-			l := make([]float64, q*q)
-			effectFactor(l, r.Corr, r.SD)
+			q := effectsOf(*r)
+			l := effectFactor(t, r.Corr, r.SD)
 			for j := range r.Levels * q {
 				for e := range q {
 					to.Set(r.First+j, r.First+j/q*q+e, l[j%q*q+e])
@@ -217,7 +218,7 @@ func TestClassGroupsTwoClasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return atBest(post), res // Softmax does not integrate over Σ
+		return atBest(t, post), res // Softmax does not integrate over Σ
 	}
 	g, post, _ := fitClasses(t, c, 2, c.fixed(1))
 	_, two, err := g.Fit(context.Background(), &Solver{Goal: 1e-10})
@@ -328,11 +329,11 @@ func TestClassGroupsZero(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := g.learner(nil, true)
+			l, err := g.Learner(onlyGroups)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, post, learned, err := learnBy(context.Background(), nil, l)
+			_, post, learned, err := learnBy(context.Background(), l)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -413,7 +414,7 @@ func TestClassGroupsResults(t *testing.T) {
 	}
 	_, cols := c.x.Dims()
 	x := NewSparse(cols)
-	x.Append([]int{c.groups[0].end() - 2, c.groups[1].end() - 1}, []float64{1, 1})
+	x.Append([]int{endOf(c.groups[0]) - 2, endOf(c.groups[1]) - 1}, []float64{1, 1})
 	x.Append([]int{0}, []float64{0})
 	probs := post.At(x).Probs()
 	for a := range 3 {
@@ -482,11 +483,8 @@ func TestClassGroupsSlopes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := learner.(*glmLearner)
-	m, err := l.learning(term.Crew{Workers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := kit.RunOf(kit.MustStepper(t, learner))
+	m := run.Model
 	m.Use(term.Crew{Workers: 1})
 	at := func(theta []float64) search.Point {
 		x, err := m.Evaluate(theta, 1e-9, math.Inf(1), true)
@@ -496,7 +494,7 @@ func TestClassGroupsSlopes(t *testing.T) {
 		m.Keep(true)
 		return x
 	}
-	theta := l.space.Starts()[0]
+	theta := run.Space().Starts()[0]
 	if len(theta) != 5 { // PriorSD, three standard deviations and a correlation
 		t.Fatalf("%d coordinates", len(theta))
 	}
@@ -526,7 +524,7 @@ func TestClassGroupsSpread(t *testing.T) {
 	c := newMixedClasses(150, 3, [2]int{9, 0}, [3]float64{1, -1, -1}, 0, 11)
 	_, post, _ := fitClasses(t, c, 3, c.unset())
 	e := post.Groups()[0].Effects[0]
-	logSD := math.Log(e.Hi/e.Lo) / (2 * normal95)
+	logSD := math.Log(e.Hi/e.Lo) / (2 * 1.959963984540054)
 	at := func(h float64) *GLMPosterior {
 		groups := c.unset()
 		groups[0].SD, groups[0].Fixed = []float64{e.SD * math.Exp(h)}, true
@@ -552,11 +550,11 @@ func TestClassGroupsResumed(t *testing.T) {
 	c := newMixedClasses(150, 3, [2]int{8, 5}, [3]float64{0.9, 0.5, 0.6}, 0.4, 12)
 	g, _, _ := fitClasses(t, c, 3, c.unset())
 	ctx := context.Background()
-	learner, err := g.learner(nil, true)
+	learner, err := g.Learner(onlyGroups)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, want, _, err := learnBy(ctx, nil, learner)
+	_, want, _, err := learnBy(ctx, learner)
 	if err != nil {
 		t.Fatal(err)
 	}

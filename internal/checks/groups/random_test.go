@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"context"
@@ -7,6 +7,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
 // randomGroups draws a mixed model with extreme units, few rows, empty levels, equal responses or
@@ -63,7 +66,7 @@ func randomGroups(seed uint64, likelihoods []Likelihood) (name string, g *GLM, x
 			y[i] = y[0]
 		}
 	}
-	if factsOf(lik).Support == RealLine {
+	if kit.FactsOf(lik).Support == RealLine {
 		for i := range y {
 			y[i] *= unit
 		}
@@ -115,7 +118,8 @@ func fitRandomGroups(t *testing.T, seeds int, likelihoods []Likelihood) {
 			t.Logf("%s: %v, gap %.1e of ELBO %v", name, res.Status, res.Gap, res.ELBO)
 		}
 		numbers := append(append(p.Mean(nil), p.SD(nil)...), p.PriorSD(nil)...)
-		if latentsOf(p.lik) > 1 {
+		at := p.At(x)
+		if s, ok := at.Likelihood().(Softmax); ok && s.Classes > 1 {
 			if n, _ := x.Dims(); n > 0 {
 				numbers = append(numbers, p.At(x).Probs().RawMatrix().Data...)
 			}

@@ -1,4 +1,4 @@
-package pgsvi
+package runs
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"golang.org/x/sys/cpu"
 )
@@ -65,13 +67,13 @@ func TestPathsSameBits(t *testing.T) {
 func printFits(t *testing.T) {
 	fmt.Printf("AVX2 %v, AVX-512 %v\n", cpu.X86.HasAVX2, cpu.X86.HasAVX2 && cpu.X86.HasAVX512F)
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}} {
-		gp := toyGP(t, 300, SquaredExp{Scale: 3, Length: 1}, lik, 10)
-		post, res := mustFit(t, gp, nil)
-		data, _ := toyRows(300, lik, 10)
+		gp := kit.ToyGP(t, 300, SquaredExp{Scale: 3, Length: 1}, lik, 10)
+		post, res := kit.MustFit(t, gp, nil)
+		data, _ := kit.ToyRows(300, lik, 10)
 		m, v := post.At(data).Latent(nil, nil)
 		fmt.Printf("GP %x %x %x\n", res.ELBO, m, v)
 	}
-	data, _ := toyRows(300, BernoulliLogit{}, 12)
+	data, _ := kit.ToyRows(300, BernoulliLogit{}, 12)
 	sparse, err := NewSparseGP(data, signs(300),
 		SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
 	if err != nil {
@@ -82,15 +84,15 @@ func printFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Printf("SparseGP %x\n", res.ELBO)
-	for _, c := range []glmCase{
-		toyGLM("", 2000, 7, BernoulliLogit{}, 81, nil),
-		toyGLM("", 300, 90, BernoulliLogit{}, 82, nil), toyGLM("", 200, 30, Poisson{}, 83, nil),
-		toyGLM("", 40, 120, BernoulliLogit{}, 84, nil),
+	for _, c := range []kit.GlmCase{
+		kit.ToyGLM("", 2000, 7, BernoulliLogit{}, 81, nil),
+		kit.ToyGLM("", 300, 90, BernoulliLogit{}, 82, nil), kit.ToyGLM("", 200, 30, Poisson{}, 83, nil),
+		kit.ToyGLM("", 40, 120, BernoulliLogit{}, 84, nil),
 	} {
-		p, res := fitGLM(t, c.Glm(t, c.X), nil)
+		p, res := kit.FitGLM(t, c.Glm(t, c.X), nil)
 		fmt.Printf("GLM %x %x %x\n", res.ELBO, p.Mean(nil), p.SD(nil))
 	}
-	few := toyGLM("", 900, 40, BernoulliLogit{}, 85, nil)
+	few := kit.ToyGLM("", 900, 40, BernoulliLogit{}, 85, nil)
 	for _, ones := range []bool{false, true} {
 		rows := testkit.RandomSparse(rand.New(rand.NewPCG(86, 7)), 900, 40, 0.3)
 		if ones {
@@ -99,46 +101,19 @@ func printFits(t *testing.T) {
 				return math.Ceil(math.Abs(math.Tanh(v)))
 			}, rows)
 		}
-		p, res := fitGLM(t, few.Glm(t, SparseOf(rows)), nil)
+		p, res := kit.FitGLM(t, few.Glm(t, SparseOf(rows)), nil)
 		fmt.Printf("GLM, sparse %x %x %x\n", res.ELBO, p.Mean(nil), p.SD(nil))
 	}
-	ctm, res := fitCTM(t, toyCorpus(70, 4), 9, nil,
+	ctm, res := kit.FitCTM(t, kit.ToyCorpus(70, 4), 9, nil,
 		&Solver{MaxPasses: 3, Src: rand.NewPCG(1, 2), Converger: Never()})
-	fmt.Printf("CTM %x %x\n", res.ELBO, saved(t, ctm))
+	fmt.Printf("CTM %x %x\n", res.ELBO, testkit.Saved(t, ctm))
 }
 
 // signs returns n alternating labels.
 func signs(n int) []float64 {
 	y := make([]float64, n)
 	for i := range y {
-		y[i] = plusMinus(i%2 == 0)
+		y[i] = testkit.PlusMinus(i%2 == 0)
 	}
 	return y
-}
-
-// TestStallUnproved checks the status of a run that no step improves. The estimate decides if no
-// bound can be proved, and otherwise the bound decides.
-func TestStallUnproved(t *testing.T) {
-	for _, c := range []struct {
-		e    Evaluation
-		want Status
-	}{
-		{Evaluation{ELBO: -5, Gap: 1e-9, Goal: 1e-10}, Converged},
-		{Evaluation{ELBO: -5, Gap: 1e-3, Goal: 1e-10}, Stalled},
-		{Evaluation{ELBO: -5, Gap: math.NaN(), Goal: 1e-10}, Stalled},
-		{Evaluation{ELBO: -5, Gap: 1e-9, Goal: 1e-10, Scope: OverQ, GapBound: 1}, Stalled},
-		{Evaluation{ELBO: -5, Gap: 1e-9, Goal: 1e-10, Scope: OverQ, GapBound: 1e-3}, Converged},
-	} {
-		var s stall
-		s.Init()
-		got := NotTerminated
-		for range 12 {
-			if got = s.Converged(Iteration{Evaluation: c.e}); got != NotTerminated {
-				break
-			}
-		}
-		if got != c.want {
-			t.Errorf("%+v: %v, want %v", c.e, got, c.want)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
@@ -44,7 +46,7 @@ func (c *mixedCase) blocks(t *testing.T) [][]Row {
 		r.Ind, r.Val = slices.Clone(r.Ind), slices.Clone(r.Val)
 		rows = append(rows, r)
 	}
-	return slices.Collect(slices.Chunk(rows, rowsBlock))
+	return slices.Collect(slices.Chunk(rows, 8192))
 }
 
 // fitMixedRows fits a GLM by passes over rows.
@@ -74,7 +76,7 @@ func (c *mixedCase) free() *mixedCase {
 // fix gives group i of c the covariance of s.
 func (c *mixedCase) fix(i int, s GroupSummary) {
 	r := &c.groups[i]
-	q := r.effects()
+	q := effectsOf(*r)
 	r.Fixed, r.SD, r.Corr = true, make([]float64, q), mat.NewSymDense(q, nil)
 	at := 0
 	for i, e := range s.Effects {
@@ -99,7 +101,7 @@ func TestGLMRowsGroups(t *testing.T) {
 		"crossed slopes": {rows: 1200, common: 3, levels: []int{40, 7, 12},
 			sd: [][]float64{{0.7, 0.4}, {0.6, 0.5}, {0.4}}, rho: -0.5},
 	} {
-		for _, lik := range few(mixedLikelihoods(), 7) {
+		for _, lik := range testkit.Few(mixedLikelihoods(), 7) {
 			for _, plain := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, %T, %t", name, lik, plain), func(t *testing.T) {
 					c := newMixedCase(t, lik, o, 3).free()
@@ -168,7 +170,7 @@ func fitBoth(t *testing.T, c *mixedCase, lik Likelihood, plain bool) (own, memor
 		!(res.Gap <= 1e-7) {
 		t.Errorf("%v, in memory %v", res, in)
 	}
-	return p, atBest(want)
+	return p, atBest(t, want)
 }
 
 // samePosterior compares moments of weights and predictions.
@@ -184,7 +186,7 @@ func samePosterior(t *testing.T, c *mixedCase, p, want *GLMPosterior) {
 		w <= 1e-6) {
 		t.Errorf("means differ by %.1e, standard deviations by %.1e", d, w)
 	}
-	if d := far(p.means, want.means); !(d <= 1e-12) {
+	if d := far(columnMeans(t, p), columnMeans(t, want)); !(d <= 1e-12) {
 		t.Errorf("means of columns differ by %.1e", d)
 	}
 	m, v := p.At(c.x).Latent(nil, nil)
@@ -226,7 +228,9 @@ func sameRowBits(t *testing.T, crossed bool) {
 			t.Errorf("other bits with %d workers", n)
 		}
 	}
-	g, err := NewGLMRows(ctx, c.rows(nil, nil), cols, BernoulliLogit{}, opt)
+	all := c.rows(nil, nil) // one test below replaces it
+	g, err := NewGLMRows(ctx, func(yield func(Row, error) bool) { all(yield) }, cols,
+		BernoulliLogit{}, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +258,7 @@ func sameRowBits(t *testing.T, crossed bool) {
 	for _, at := range []int{25000, 40001} { // in the middle and at the end of a pass
 		ctx, cancel := context.WithCancelCause(ctx)
 		seen := 0
-		g.rows.all = func(yield func(Row, error) bool) {
+		all = func(yield func(Row, error) bool) {
 			for row := range c.rows(nil, nil) {
 				if seen++; seen == at {
 					cancel(why)
@@ -296,7 +300,7 @@ func fitGroupRounds(t *testing.T, blocks [][]Row, cols, shards int, opt *GLMOpti
 	}
 	rng := rand.New(rand.NewPCG(uint64(shards), 9))
 	for range times + 1 {
-		if it, err = r.Step(roundOf(t, r, blocks, shards, rng)); err != nil {
+		if it, err = r.Step(kit.RoundOf(t, r, blocks, shards, rng)); err != nil {
 			t.Fatal(err)
 		}
 		b, err := r.MarshalBinary()
@@ -339,7 +343,7 @@ func TestGLMRowsGroupsResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = atBest(want)
+	want = atBest(t, want)
 	weights := func(p *GLMPosterior) string {
 		text, _, _ := strings.Cut(p.Summary().String(), "groups")
 		return text
@@ -415,7 +419,7 @@ func TestGLMRowsGroupsEdges(t *testing.T) {
 				ind, val = append(ind, o.levels+j), append(val, rng.NormFloat64())
 			}
 			x.Append(ind, val)
-			y = append(y, plusMinus(rng.Float64() < 1/(1+math.Exp(-eta))))
+			y = append(y, testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(-eta))))
 		}
 		opt := GLMOptions{Groups: []Group{{First: o.first, Levels: o.levels, NoPrior: true}}}
 		_, cols := x.Dims()
@@ -507,7 +511,7 @@ func TestGLMRowsGroupsErrors(t *testing.T) {
 			"as many levels as rows"},
 	} {
 		_, err := NewGLMRows(context.Background(), c.rows, c.cols, BernoulliLogit{}, &c.opt)
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !prefixedOnce(err) {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%d: %v, want %q and %v", i, err, c.text, c.want)
 		}
 	}
@@ -571,7 +575,7 @@ func TestGLMRowsGroupsLearn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = atBest(want)
+		want = atBest(t, want)
 		if d := math.Abs(own.Objective - in.Objective); !(d <= 1e-6) || own.Fit.Passes > 2 {
 			t.Errorf("objective %v, in memory %v; %v", own.Objective, in.Objective, own.Fit)
 		}
@@ -630,7 +634,7 @@ func TestGLMRowsGroupsShapes(t *testing.T) {
 		if !bytes.Equal(bits[0], bits[1]) {
 			t.Errorf("%T: other bits with 7 workers", lik)
 		}
-		if !bytes.Equal(bits[0], testkit.Saved(t, resumedGroups(t, g, 3))) {
+		if !bytes.Equal(bits[0], testkit.Saved(t, kit.ResumedSearch(t, g, &LearnOptions{Tol: 1e-7}, 3))) {
 			t.Errorf("%T: other bits when the search is resumed", lik)
 		}
 		memory, err := NewGLM(c.x, c.y, lik, opt)
@@ -641,7 +645,7 @@ func TestGLMRowsGroupsShapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = atBest(want)
+		want = atBest(t, want)
 		if d := math.Abs(own.Objective - in.Objective); !(d <= 1e-5) || own.Fit.Passes > 20 {
 			t.Errorf("%T: objective %v, in memory %v; %v", lik, own.Objective, in.Objective, own.Fit)
 		}
@@ -664,34 +668,4 @@ func TestGLMRowsGroupsShapes(t *testing.T) {
 			}
 		}
 	}
-}
-
-// resumedGroups returns the posterior of a search that was saved after iter steps and resumed.
-func resumedGroups(t *testing.T, g *GLM, iter int) *GLMPosterior {
-	t.Helper()
-	ctx := t.Context()
-	l := testkit.Must(g.Learner(&LearnOptions{Tol: 1e-7}))
-	res, err := (&Solver{MaxIter: iter}).Run(ctx, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, early, part, err := l.Learned(ctx, nil, res); err != nil || early == nil || part.Fit != nil {
-		t.Fatalf("after %d steps: %v, %v", iter, part, err)
-	}
-	var b bytes.Buffer
-	if err := res.Save(&b); err != nil {
-		t.Fatal(err)
-	}
-	s := &Solver{}
-	if res, err = s.LoadResult(ctx, &b, l); err == nil {
-		res, err = s.Resume(ctx, res)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, p, _, err := l.Learned(ctx, nil, res)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }

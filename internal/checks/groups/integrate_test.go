@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"bytes"
@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
@@ -121,17 +124,12 @@ func TestIntegrateFine(t *testing.T) {
 		c := newOneGroup(x.lik, x.levels, x.tau, 3)
 		p, _ := c.fit(t, x.lik, Group{}, nil)
 		unit := 1.0
-		if p.mixture == nil {
+		if len(components(t, p)) == 0 {
 			t.Errorf("%s: not integrated", name)
 			continue
 		}
 		if _, ok := x.lik.(GaussianNoise); ok {
-			o := &GLMOptions{Intercept: true, Groups: []Group{{First: 1, Levels: x.levels + 1}}}
-			g, err := NewGLM(c.x, c.y, x.lik, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			unit = groupUnit(g.lin.Terms)
+			unit, _ = learn.RobustScale(c.y, nil)
 		}
 		f := c.fine(t, x.lik, groupPriorSD*unit, x.most)
 		mean, sd := p.Mean(nil), p.SD(nil)
@@ -142,7 +140,7 @@ func TestIntegrateFine(t *testing.T) {
 		}
 		e := p.Groups()[0].Effects[0]
 		t.Logf("%s: %d points, means off by %.1e sds, sds by %.1e, sd %.3f (%.4f to %.4f; "+
-			"%.4f to %.4f)", name, len(p.mixture.Mixture.Prob), dm, ds, e.SD, e.Lo, e.Hi, f.lo, f.hi)
+			"%.4f to %.4f)", name, len(components(t, p)), dm, ds, e.SD, e.Lo, e.Hi, f.lo, f.hi)
 		if dm > 5e-3 || ds > 1e-2 {
 			t.Errorf("%s: the means are off by %.2g standard deviations, and these by %.2g", name, dm,
 				ds)
@@ -153,6 +151,9 @@ func TestIntegrateFine(t *testing.T) {
 		}
 	}
 }
+
+// groupPriorSD is the scale of the half-normal prior of a standard deviation (see Group).
+const groupPriorSD = 2.5
 
 // groupCoverage is the coverage of 90% intervals: of the predictor of a new level, of the
 // predictors of the levels with rows, and of the standard deviation.
@@ -179,7 +180,7 @@ func coverage(t *testing.T, lik Likelihood, levels int, tau float64, sets int) (
 		}
 		sd := math.Sqrt(v[levels])
 		c.fresh += share * (below((m[levels]+z*sd-0.2)/tau) - below((m[levels]-z*sd-0.2)/tau))
-		grid, err := res.Stepper.(*siteStepper).alg.(*site.ArrowAlgebra).Integrate()
+		grid, err := kit.AlgOf[*site.ArrowAlgebra](res.Stepper).Integrate()
 		if err != nil || grid == nil {
 			t.Fatal("no grid: ", err)
 		}
@@ -249,7 +250,7 @@ func TestIntegrateSame(t *testing.T) {
 	fits := map[string]func(s *Solver) *GLMPosterior{}
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}} {
 		c := newOneGroup(lik, 12, 0.8, 4)
-		fits[typeName(lik)] = func(s *Solver) *GLMPosterior {
+		fits[testkit.TypeName(lik)] = func(s *Solver) *GLMPosterior {
 			p, _ := c.fit(t, lik, Group{}, s)
 			return p
 		}
@@ -271,7 +272,7 @@ func TestIntegrateSame(t *testing.T) {
 	}
 	for name, fit := range fits {
 		p := fit(nil)
-		if p.mixture == nil {
+		if len(components(t, p)) == 0 {
 			t.Errorf("%s: not integrated", name)
 			continue
 		}
@@ -295,20 +296,6 @@ func TestIntegrateSame(t *testing.T) {
 	}
 }
 
-// atBest returns p at its best Σ, without the integral over Σ.
-func atBest(p *GLMPosterior) *GLMPosterior {
-	q := *p
-	q.mean, q.mixture, q.groups = p.ownMean(), nil, slices.Clone(p.groups)
-	for i := range q.groups {
-		if s := q.groups[i].spread; s != nil {
-			q.groups[i].spread = &site.FactorSpread{SD: s.SD, Atanh: s.Atanh}
-		}
-	}
-	q.setSpread(nil)
-	q.setSpread(p.spread)
-	return &q
-}
-
 // TestIntegrateNot checks which fits keep the best covariance, and that Update does.
 func TestIntegrateNot(t *testing.T) {
 	c := newOneGroup(BernoulliLogit{}, 12, 0.8, 4)
@@ -321,16 +308,16 @@ func TestIntegrateNot(t *testing.T) {
 		"Fixed":       {c, Group{Fixed: true, SD: []float64{0.7}}},
 		"many levels": {many, Group{}},
 	} {
-		if p, _ := x.data.fit(t, BernoulliLogit{}, x.group, nil); p.mixture != nil {
+		if p, _ := x.data.fit(t, BernoulliLogit{}, x.group, nil); len(components(t, p)) > 0 {
 			t.Errorf("%s: integrated", name)
 		}
 	}
 	most := newOneGroup(BernoulliLogit{}, site.MostGridLevels-1, 0.8, 4)
-	if p, _ := most.fit(t, BernoulliLogit{}, Group{}, nil); p.mixture == nil {
+	if p, _ := most.fit(t, BernoulliLogit{}, Group{}, nil); len(components(t, p)) == 0 {
 		t.Errorf("%d levels: not integrated", site.MostGridLevels-1)
 	}
 	p, res := c.fit(t, BernoulliLogit{}, Group{}, nil)
-	best, err := res.Stepper.(*siteStepper).alg.(*site.ArrowAlgebra).Evaluate(0)
+	best, err := kit.AlgOf[*site.ArrowAlgebra](res.Stepper).Evaluate(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,12 +336,12 @@ func TestIntegrateNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for j, m := range p.ownMean() {
+	for j, m := range atBest(t, p).Mean(nil) {
 		if x := down.Mean(nil)[j]; math.Abs(x-m) > 1e-4 {
 			t.Errorf("mean %d after Update and Remove is %v, want %v of q", j, x, m)
 		}
 	}
-	if down.mixture != nil {
+	if len(components(t, down)) > 0 {
 		t.Error("Update integrates again")
 	}
 }
@@ -382,34 +369,13 @@ func TestIntegrateWhich(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		own := atBest(t, p).Groups()
 		for i, want := range x.want {
-			if got := p.groups[i].spread.Hi != nil; got != want {
+			if got := !slices.Equal(p.Groups()[i].Effects, own[i].Effects); got != want {
 				t.Errorf("%d levels with %d effects: group %d is integrated over: %t, want %t", x.levels,
 					len(x.sd[i]), i, got, want)
 			}
 		}
-	}
-}
-
-// TestIntegrateCanceled checks that a canceled run still has a posterior, without integration.
-func TestIntegrateCanceled(t *testing.T) {
-	c := newOneGroup(BernoulliLogit{}, 12, 0.8, 4)
-	g, err := NewGLM(c.x, c.y, BernoulliLogit{}, &GLMOptions{Intercept: true,
-		Groups: []Group{{First: 1, Levels: 13}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, res, err := g.Fit(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := res.Stepper.(*siteStepper)
-	p := g.posterior(make([]float64, g.dim()), nil, g.Len())
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	defer st.begin(ctx, nil).Forget()
-	if err := p.integrateGroups(st); err != nil || p.mixture != nil {
-		t.Errorf("a halted integration gives the error %v and the mixture %v", err, p.mixture)
 	}
 }
 
@@ -464,11 +430,11 @@ func TestIntegrateSeveral(t *testing.T) {
 	} {
 		c := newMixedCase(t, BernoulliLogit{}, x.o, 5)
 		g, p, _ := c.fit(t, 0, 0, 0, false, x.independent)
-		if p.mixture == nil {
+		if len(components(t, p)) == 0 {
 			t.Fatalf("%s: not integrated", name)
 		}
 		var scale []float64
-		for _, f := range g.lin.Factors {
+		for _, f := range kit.LinearOf(t, g).Factors {
 			scale = append(scale, f.Scale...)
 		}
 		corrs, n := []float64{0}, 14
@@ -489,7 +455,7 @@ func TestIntegrateSeveral(t *testing.T) {
 				fits.mean, fits.sd = append(fits.mean, q.Mean(nil)), append(fits.sd, q.SD(nil))
 			}
 		}
-		best, total, own := slices.Max(fits.logs), 0.0, make([]float64, p.Dim())
+		best, total, own := slices.Max(fits.logs), 0.0, atBest(t, p).SD(nil)
 		m, v := make([]float64, p.Dim()), make([]float64, p.Dim())
 		for i, l := range fits.logs {
 			w := math.Exp(l - best)
@@ -499,17 +465,16 @@ func TestIntegrateSeveral(t *testing.T) {
 				v[j] += w * (x*x + fits.sd[i][j]*fits.sd[i][j])
 			}
 		}
-		p.cov.Diag(own)
 		var dm, ds, before float64
 		sd := p.SD(nil)
 		for j, x := range p.Mean(nil) {
 			want := math.Sqrt(v[j]/total - m[j]*m[j]/(total*total))
 			dm = max(dm, math.Abs(x-m[j]/total)/want)
 			ds = max(ds, math.Abs(math.Log(sd[j]/want)))
-			before = max(before, math.Abs(math.Log(math.Sqrt(own[j])/want)))
+			before = max(before, math.Abs(math.Log(own[j]/want)))
 		}
 		t.Logf("%s: %d points, means off by %.3f standard deviations, and these by %.3f, without "+
-			"integration by %.3f", name, len(p.mixture.Mixture.Prob), dm, ds, before)
+			"integration by %.3f", name, len(components(t, p)), dm, ds, before)
 		if dm > 0.05 || ds > x.tol || before < 0.3 {
 			t.Errorf("%s: means off by %.3f standard deviations, and these by %.3f, without "+
 				"integration by %.3f", name, dm, ds, before)
@@ -546,20 +511,19 @@ func TestIntegrateMany(t *testing.T) {
 		return g, p, res
 	}
 	g, p, res := fit(group)
-	if p.mixture == nil || len(p.mixture.Mixture.Prob) < 40 || len(res.Warnings) > 0 {
-		t.Fatalf("six parameters: mixture %v, warnings %q", p.mixture, res.Warnings)
+	if len(components(t, p)) < 40 || len(res.Warnings) > 0 {
+		t.Fatalf("six parameters: %d points, warnings %q", len(components(t, p)), res.Warnings)
 	}
-	want := importance(p, g.lin.Factors[0].Scale, rng, fit, group)
-	own := make([]float64, p.Dim())
-	p.cov.Diag(own)
+	want := importance(p, kit.LinearOf(t, g).Factors[0].Scale, rng, fit, group)
+	own := atBest(t, p).SD(nil)
 	var off, before float64
 	sd := p.SD(nil)
 	for j := len(sd) - 1 - q; j < len(sd); j++ { // the new level and the intercept
 		off = max(off, math.Abs(math.Log(sd[j]/want[j])))
-		before = max(before, math.Abs(math.Log(math.Sqrt(own[j])/want[j])))
+		before = max(before, math.Abs(math.Log(own[j]/want[j])))
 	}
 	t.Logf("%d points, standard deviations off by %.3f, without integration by %.3f",
-		len(p.mixture.Mixture.Prob), off, before)
+		len(components(t, p)), off, before)
 	if off > 0.1 || off > 0.7*before {
 		t.Errorf("standard deviations are off by %.3f, and without integration by %.3f", off, before)
 	}
@@ -572,7 +536,11 @@ func TestIntegrateMany(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := many.warnings(); len(w) != 1 || !strings.Contains(w[0], "at most 10") {
+	_, res, err = many.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := res.Warnings; len(w) != 1 || !strings.Contains(w[0], "at most 10") {
 		t.Errorf("15 parameters: warnings %q", w)
 	}
 }

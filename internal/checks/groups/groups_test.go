@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -106,7 +108,7 @@ func mixedResponse(lik Likelihood, eta float64, rng *rand.Rand) float64 {
 		}
 		return -1
 	}
-	f := factsOf(lik)
+	f := kit.FactsOf(lik)
 	switch {
 	case f.Support == RealLine:
 		return eta + 0.7*rng.NormFloat64()
@@ -144,7 +146,7 @@ func (c *mixedCase) fullPrior(t *testing.T, intercept bool) *Gaussian {
 		cov.SetSym(d, d, 25)
 	}
 	for _, r := range c.groups {
-		q := r.effects()
+		q := effectsOf(r)
 		for g := range r.Levels {
 			for i := range q {
 				for j := range i + 1 {

@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat/distmv"
 )
@@ -90,7 +91,7 @@ func TestLOOGroup(t *testing.T) {
 			if _, exact := lik.(GaussianNoise); exact {
 				each, all = 1e-10, 1e-10
 			}
-			for k, r := range g.opt.Groups {
+			for k, r := range q.Groups() {
 				l, err := g.LOOGroup(context.Background(), q, r.Name)
 				if err != nil {
 					t.Fatal(err)

@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	. "github.com/pgsvi/pgsvi"
 )
 
 // withoutLevels splits c: the case without the last n levels with rows of group k, and the rows of
@@ -14,9 +16,9 @@ import (
 func (c *mixedCase) withoutLevels(t *testing.T, k, n int) (few *mixedCase, more []Row) {
 	t.Helper()
 	r := &c.groups[k]
-	q := r.effects()
+	q := effectsOf(*r)
 	_, cols := c.x.Dims()
-	from, gone := r.end()-(n+1)*q, n*q // the last level is empty
+	from, gone := endOf(*r)-(n+1)*q, n*q // the last level is empty
 	few = &mixedCase{x: NewSparse(cols - gone), common: c.common}
 	for i, of := range c.groups {
 		switch {
@@ -36,7 +38,7 @@ func (c *mixedCase) withoutLevels(t *testing.T, k, n int) (few *mixedCase, more 
 			switch j := int(j); {
 			case j < from:
 				left = append(left, j)
-			case j >= r.end():
+			case j >= endOf(*r):
 				left = append(left, j-gone)
 			}
 		}
@@ -68,7 +70,7 @@ func TestWithLevels(t *testing.T) {
 					few, rows := c.withoutLevels(t, k, n)
 					_, _, want, _ := fittedGroups(t, c, lik)
 					_, _, q, _ := fittedGroups(t, few, lik)
-					names := make([]string, c.groups[k].Levels*c.groups[k].effects())
+					names := make([]string, c.groups[k].Levels*effectsOf(c.groups[k]))
 					for j := range names {
 						names[j] = fmt.Sprint("w", j)
 					}
@@ -80,7 +82,7 @@ func TestWithLevels(t *testing.T) {
 						g.Levels != c.groups[k].Levels || grown.Names()[c.groups[k].First] != "w0" {
 						t.Errorf("%s: %d levels, %d known, names %q", what, g.Levels, g.Known, grown.Names())
 					}
-					last, sd := c.groups[k].end()-1, c.groups[k].SD
+					last, sd := endOf(c.groups[k])-1, c.groups[k].SD
 					if got := grown.SD(nil)[last]; !(math.Abs(got-sd[len(sd)-1]) < 1e-9) {
 						t.Errorf("%s: a new effect has sd %v, want %v", what, got, sd)
 					}
@@ -124,7 +126,7 @@ func TestWithLevels(t *testing.T) {
 func TestWithLevelsIntegrated(t *testing.T) {
 	c := newOneGroup(BernoulliLogit{}, 8, 1, 3)
 	q, _ := c.fit(t, BernoulliLogit{}, Group{}, nil)
-	if q.mixture == nil {
+	if len(components(t, q)) == 0 {
 		t.Fatal("the posterior is not integrated")
 	}
 	g := q.Groups()[0]
@@ -132,7 +134,7 @@ func TestWithLevelsIntegrated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := q.groups[0].First
+	const first = 1
 	a, b, m, v := q.SD(nil), grown.SD(nil), q.Mean(nil), grown.Mean(nil)
 	for j := range a {
 		to := j

@@ -1,4 +1,4 @@
-package pgsvi
+package groups
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -76,7 +77,7 @@ func TestGroupsChecks(t *testing.T) {
 			more := []Row{{Val: make([]float64, q.Cols()), Y: c.y[3]}, {Val: make([]float64, q.Cols()),
 				Y: c.y[4]}}
 			more[0].Val[0], more[0].Val[c.groups[0].First] = 0.3, 1
-			more[1].Val[1], more[1].Val[c.groups[0].end()-len(c.groups[0].Effects)] = 0.5, 1 // a new level
+			more[1].Val[1], more[1].Val[endOf(c.groups[0])-len(c.groups[0].Effects)] = 0.5, 1 // a new level
 			rows := func(yield func(Row, error) bool) {
 				for _, r := range more {
 					if !yield(r, nil) {
@@ -215,8 +216,8 @@ func TestGroupsNew(t *testing.T) {
 		sd: [][]float64{{0.7, 0.4}}, rho: 0.4}, 4)
 	_, _, q, _ := fittedGroups(t, c, Poisson{})
 	x := mat.NewDense(2, q.Cols(), nil)
-	x.Set(0, c.groups[0].end()-2, 1)
-	x.Set(0, c.groups[0].end()-1, 2)
+	x.Set(0, endOf(c.groups[0])-2, 1)
+	x.Set(0, endOf(c.groups[0])-1, 2)
 	m, v := q.At(x).Latent(nil, nil)
 	base := q.SD(nil)[q.Dim()-1]
 	if want := 0.49 + 2*2*0.7*0.4*0.4 + 4*0.16; math.Abs(v[0]-base*base-want) > 1e-12 ||
@@ -401,7 +402,7 @@ func TestGroupsDetermined(t *testing.T) {
 	hat.Mul(p.Cov(), square)
 	for i, g := range q.Groups() {
 		r, want, got := c.groups[i], 0.0, 0.0
-		for j := r.First; j < r.end(); j++ {
+		for j := r.First; j < endOf(r); j++ {
 			want += hat.At(j, j)
 		}
 		for _, e := range g.Effects {
