@@ -78,7 +78,9 @@ func (c *PredictiveCheck) String() string {
 //     response. They follow in the order of their names. Nil adds none.
 //
 // A function in stats must not keep or change y. Zero draws mean 1000. The same randomness in env
-// gives the same draws. A row of weight w counts as w responses.
+// gives the same draws. A row of weight w counts as w responses. If GLMOptions.Learn is set, the
+// responses are drawn under the likelihood that q has learned. If q comes from GLM.Learn, call
+// PredictiveCheck of the GLM that Learn returned.
 //
 // The error wraps ErrParam if q is nil or over other weights than g, if draws is negative, if a
 // weight is not a whole number, if a response is censored, or if a statistic has no function. It
@@ -89,14 +91,14 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
+	l := g.linearAt(q)
 	if cov, ok := q.cov.(*gauss.Contrasts); ok {
-		return newPredictiveCheck(ctx, env, g.lin.Terms, draws,
+		return newPredictiveCheck(ctx, env, l.Terms, draws,
 			append(classShares(latentsOf(q.lik), q.className), named(stats)...),
-			drawScores(&g.lin, q.mean, cov))
+			drawScores(l, q.mean, cov))
 	}
-	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), g.lin.Prior.Mean)
-	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, named(stats),
-		drawRows(&g.lin, mean, q.cov))
+	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), l.Prior.Mean)
+	return newPredictiveCheck(ctx, env, l.Terms, draws, named(stats), drawRows(l, mean, q.cov))
 }
 
 // PredictiveCheck is like GLM.PredictiveCheck, but draws the latent values of all rows jointly. It
