@@ -21,7 +21,7 @@ import (
 // garbage.
 const collectRows = 2000
 
-// Prior is a prior N(0, K) of N latent values as a function of hyper-parameters.
+// Prior is a prior N(0, K) of N latent values as a function of hyperparameters.
 type Prior interface {
 	Digest(d *save.Digest)
 	// Covariance stores K at θ in dst, both triangles, and returns the terms there. It reports

@@ -15,7 +15,7 @@ import (
 // SD·e_d with u, e_d ~ N(0, 1), the u being one for the list. A zero SD means no prior.
 type Normal struct{ Mean, SD, Shared float64 }
 
-// Coord is a hyper-parameter in its coordinate θ.
+// Coord is a hyperparameter in its coordinate θ.
 type Coord struct {
 	Param      int     // its place among all parameters, learned or not
 	Group      string  // name of the list that Prior.Shared refers to
@@ -28,7 +28,7 @@ type Coord struct {
 	Noisier    float64 // distance from Start to noise as large as the variation of the responses; 0 for other parameters
 }
 
-// Space is the space of the hyper-parameters that are learned, from NewSpace. A θ has one
+// Space is the space of the hyperparameters that are learned, from NewSpace. A θ has one
 // number for each of its coordinates.
 type Space struct {
 	Coords []Coord

@@ -367,7 +367,7 @@ func (u *Inducing) blur(variance float64) float64 {
 }
 
 // jitterPart is the part of the largest variance that is added to each variance in K(Z, Z)
-// during a search for inducing inputs or hyper-parameters, so that inputs may be equal.
+// during a search for inducing inputs or hyperparameters, so that inputs may be equal.
 const jitterPart = 1e-10
 
 // Factored returns the inducing values of v with the inducing inputs z, which is kept, with the

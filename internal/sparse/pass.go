@@ -36,7 +36,7 @@ const laneMatrices = 3
 const tilePairs = gram.Rows * gram.Cols
 
 // keptResiduals is the number of rows whose residual variances are kept from one pass to the next
-// at the same inducing inputs and hyper-parameters: 64 MB, which spare every further pass one
+// at the same inducing inputs and hyperparameters: 64 MB, which spare every further pass one
 // solution with L.
 const keptResiduals = 8_000_000
 
