@@ -249,10 +249,10 @@ func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
 	}
 }
 
-// LOO runs leave-one-out cross-validation over the terms of the log-likelihood of o. PSIS describes
-// the F and H it accepts. LOO uses cavities, and ignores env and draws, if q is Gaussian and F
-// comes from Sites, GP.Objective or GLM.Objective. Otherwise it uses draws, 2200 if draws is 0, and
-// stores the log-likelihood of each term at each draw.
+// LOO runs leave-one-out cross-validation over the terms of the log-likelihood of o. Objective.PSIS
+// describes the F and H that LOO accepts. LOO uses cavities, and ignores env and draws, if q is
+// Gaussian and F comes from Sites, GP.Objective or GLM.Objective. Otherwise it uses draws, 2200 if
+// draws is 0, and stores the log-likelihood of each term at each draw.
 //
 // The error wraps
 //   - ErrParam if q is nil or a Point, if there are fewer than 25 draws, or if F or H is not a

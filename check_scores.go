@@ -87,7 +87,7 @@ func (c *LOOComparison) String() string {
 //   - ErrParam if a LOO is nil, if there is no other model, or if one model has probabilities and
 //     another has densities;
 //   - ErrShape if the numbers of observations, the responses or the weights differ;
-//   - ErrEmpty if all models together can leave out no observation.
+//   - ErrEmpty if there is no observation that every model can leave out.
 //
 // A LOO from draws does not hold its responses, so CompareLOO does not compare them.
 func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
