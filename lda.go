@@ -446,7 +446,8 @@ func (p *LDAPosterior) String() string { return topicsText("LDA", p.k, p.terms, 
 
 // topicsText describes a posterior of topics.
 func topicsText(model string, topics, terms, docs int) string {
-	return fmt.Sprintf("%s, %d topics, %d terms, %d documents", model, topics, terms, docs)
+	return fmt.Sprintf("%s, %s, %s, %s", model, countOf(topics, "topic"), countOf(terms, "term"),
+		countOf(docs, "document"))
 }
 
 // Len returns the number of training documents. It is 0 if the posterior was loaded from a file

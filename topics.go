@@ -400,7 +400,8 @@ func (c *Corpus) String() string {
 	if c == nil {
 		return "no corpus"
 	}
-	return fmt.Sprintf("%d documents, %d terms, %.12g words", len(c.Docs), c.Terms, c.Tokens())
+	return fmt.Sprintf("%s, %s, %.12g words", countOf(len(c.Docs), "document"),
+		countOf(c.Terms, "term"), c.Tokens())
 }
 
 // Validate returns an error with the index of the document. It wraps ErrShape if lengths disagree,
