@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -248,10 +249,10 @@ func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
 	}
 }
 
-// LOO runs leave-one-out cross-validation over the terms of the log-likelihood of o. PSIS describes
-// the F and H it accepts. LOO uses cavities, and ignores env and draws, if q is Gaussian and F
-// comes from Sites, GP.Objective or GLM.Objective. Otherwise it uses draws, 2200 if draws is 0, and
-// stores the log-likelihood of each term at each draw.
+// LOO runs leave-one-out cross-validation over the terms of the log-likelihood of o. Objective.PSIS
+// describes the F and H that LOO accepts. LOO uses cavities, and ignores env and draws, if q is
+// Gaussian and F comes from Sites, GP.Objective or GLM.Objective. Otherwise it uses draws, 2200 if
+// draws is 0, and stores the log-likelihood of each term at each draw.
 //
 // The error wraps
 //   - ErrParam if q is nil or a Point, if there are fewer than 25 draws, or if F or H is not a
@@ -642,20 +643,35 @@ func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 			latentsOf(q.lik),
 			g.terms.K, ErrParam)
 	}
+	if err := sameKernel(q.kernel, g.kernel); err != nil {
+		return nil, err
+	}
 	if err := g.checkMemory("raise GPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
 	return g.gramUntil(h)
 }
 
-// LOO runs leave-one-out cross-validation with the cavities of q, which must be fitted to all rows
-// of g. If GLMOptions.Learn is set, the likelihood and the prior are those that q has learned. q may
-// come from a stream or a file. g may hold only some of the rows if q has a full covariance and at
-// most as many weights as rows.
+// sameKernel returns an error if the kernel of a posterior has other parameters than the kernel of
+// its model. Learn returns such a posterior together with the model that it belongs to.
+func sameKernel(q, model Kernel) error {
+	if !slices.Equal(q.Params(), model.Params()) {
+		return fmt.Errorf("the posterior has kernel %+v, but the model has %+v; use the model that "+
+			"Learn returned, or fit this model: %w", q, model, ErrParam)
+	}
+	return nil
+}
+
+// LOO runs leave-one-out cross-validation with the cavities of q, a posterior of g from Fit or from
+// a file. If q comes from Learn, call LOO of the GP that Learn returned.
 //
 // A Softmax with K classes takes 16 (K N)² bytes and at least (K N)³ operations, where the rank of
-// the covariance replaces N if it is less.
-// LOO.Err then includes a tenth of the change that each row causes, as for GLM.LOO.
+// the covariance replaces N if it is less. LOO.Err then includes a tenth of the change that each row
+// causes, as for GLM.LOO.
+//
+// The error wraps ErrParam if q is nil, or has other inputs, another kernel or another number of
+// classes than g. It wraps ErrMemory if g has too many rows for GPOptions.MaxMemory, and
+// ErrNotPosDef or ErrNotFinite as for GLM.LOO.
 func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	if g.terms.K > 1 {
 		return g.looClasses(ctx, q)
@@ -685,15 +701,14 @@ func (g *GP) looClasses(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	return newLOO(r, g.terms, err)
 }
 
-// LOO runs leave-one-out cross-validation with the cavities of q. The errors are the same as for
-// GLM.LOO. In addition, the error wraps ErrParam if q is nil or has another number of inducing
-// inputs than g, or if g is from NewSparseGPRows, which does not keep its rows. It wraps ErrMemory
-// if the features take more than SparseGPOptions.MaxMemory.
+// LOO runs leave-one-out cross-validation with the cavities of q. If q comes from Learn, call LOO of
+// the SparseGP that Learn returned. The errors are the same as for GLM.LOO. In addition, the error
+// wraps ErrParam if q is nil or has another kernel or another number of inducing inputs than g, or
+// if g is from NewSparseGPRows, which does not keep its rows. It wraps ErrMemory if the features
+// take more than SparseGPOptions.MaxMemory.
 func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
-	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != latentsOf(g.lik) {
-		return nil, fmt.Errorf(
-			"pgsvi: the posterior must have %d inducing inputs, as the model has: %w", g.Rank(),
-			ErrParam)
+	if err := g.fits(q); err != nil {
+		return nil, err
 	}
 	lin, err := g.linear(ctx)
 	if err != nil {
@@ -704,6 +719,16 @@ func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) 
 		return newLOO(r, lin.Terms, err)
 	}
 	return looRows(ctx, lin, q.mean, &gauss.Full{S: q.q})
+}
+
+// fits returns an error unless q has the kernel of g and as many inducing inputs and classes.
+func (g *SparseGP) fits(q *SparseGPPosterior) error {
+	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != latentsOf(g.lik) {
+		return fmt.Errorf(
+			"pgsvi: the posterior must have %d inducing inputs, as the model has: %w", g.Rank(),
+			ErrParam)
+	}
+	return prefixed(sameKernel(kernelIn(q.z.Kernel), kernelIn(g.z.Kernel)))
 }
 
 // linear returns the model of the features of g, and computes the features if g does not keep them.
@@ -805,10 +830,11 @@ func (g *GLM) linearAt(q *GLMPosterior) *site.LinearModel {
 }
 
 // LOO runs leave-one-out cross-validation with the cavities of q, which must be fitted to all rows
-// of g. If GLMOptions.Learn is set, the likelihood and the prior are those that q has learned. If q is
-// a mixture over hyperparameters, such as the covariances of groups with few levels, LOO integrates
-// over them; see LOO. q may come from a stream or a file. g may hold only some of the rows if q has a
-// full covariance and at most as many weights as rows.
+// of g. If GLMOptions.Learn is set, LOO uses the likelihood and the prior that q has learned. If q
+// comes from GLM.Learn, call LOO of the GLM that Learn returned. q may also come from a stream or a
+// file. g may hold only some of the rows if q has a full covariance and at most as many weights as
+// rows. If q is a mixture over hyperparameters, such as the covariances of groups with few levels,
+// LOO integrates over them; see type LOO.
 //
 // A Softmax with K classes and D weights per class takes 16 (K D)² bytes. LOO takes the coupling
 // P_c between the classes of a row from that row alone, so LOO.Err includes a tenth of the change

@@ -78,7 +78,9 @@ func (c *PredictiveCheck) String() string {
 //     response. They follow in the order of their names. Nil adds none.
 //
 // A function in stats must not keep or change y. Zero draws mean 1000. The same randomness in env
-// gives the same draws. A row of weight w counts as w responses.
+// gives the same draws. A row of weight w counts as w responses. If GLMOptions.Learn is set, the
+// responses are drawn under the likelihood that q has learned. If q comes from GLM.Learn, call
+// PredictiveCheck of the GLM that Learn returned.
 //
 // The error wraps ErrParam if q is nil or over other weights than g, if draws is negative, if a
 // weight is not a whole number, if a response is censored, or if a statistic has no function. It
@@ -89,20 +91,21 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
+	l := g.linearAt(q)
 	if cov, ok := q.cov.(*gauss.Contrasts); ok {
-		return newPredictiveCheck(ctx, env, g.lin.Terms, draws,
+		return newPredictiveCheck(ctx, env, l.Terms, draws,
 			append(classShares(latentsOf(q.lik), q.className), named(stats)...),
-			drawScores(&g.lin, q.mean, cov))
+			drawScores(l, q.mean, cov))
 	}
-	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), g.lin.Prior.Mean)
-	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, named(stats),
-		drawRows(&g.lin, mean, q.cov))
+	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), l.Prior.Mean)
+	return newPredictiveCheck(ctx, env, l.Terms, draws, named(stats), drawRows(l, mean, q.cov))
 }
 
 // PredictiveCheck is like GLM.PredictiveCheck, but draws the latent values of all rows jointly. It
 // needs N³ operations, and memory for two N×N matrices and all draws. A Softmax needs this for each
-// class. The error is one of GLM.PredictiveCheck or GPPosterior.Joint. It also wraps ErrParam if
-// the posterior q has other inputs or classes than g.
+// class. The error is one of GLM.PredictiveCheck or GPPosterior.Joint. It also wraps ErrParam if q
+// has other inputs, another kernel or another number of classes than g. If q comes from Learn, call
+// PredictiveCheck of the GP that Learn returned.
 func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draws int,
 	stats map[string]func(y []float64) float64) (*PredictiveCheck, error) {
 	k := g.terms.Latents()
@@ -115,6 +118,9 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 	case latentsOf(q.lik) != k:
 		return nil, fmt.Errorf("pgsvi: the posterior has %d classes, but the model has %d: %w",
 			latentsOf(q.lik), k, ErrParam)
+	}
+	if err := sameKernel(q.kernel, g.kernel); err != nil {
+		return nil, prefixed(err)
 	}
 	of, all := []*GPPosterior{q}, named(stats)
 	if k > 1 { // scores of classes are independent
@@ -142,15 +148,13 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 
 // PredictiveCheck is like GLM.PredictiveCheck, but draws the values at the inducing inputs jointly,
 // and their remaining uncertainty independently for each row. The error also wraps ErrParam if q
-// has another number of inducing inputs than g, or if g is from NewSparseGPRows, which does not
-// keep its rows. It wraps ErrMemory as for LOO.
+// has another kernel or another number of inducing inputs than g, or if g is from NewSparseGPRows,
+// which does not keep its rows. It wraps ErrMemory as for LOO.
 func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPosterior, draws int,
 	stats map[string]func(y []float64) float64) (*PredictiveCheck, error) {
 	k := latentsOf(g.lik)
-	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != k {
-		return nil, fmt.Errorf("pgsvi: the posterior must have %d inducing inputs, as the model "+
-			"has: %w", g.Rank(),
-			ErrParam)
+	if err := g.fits(q); err != nil {
+		return nil, err
 	}
 	lin, err := g.linear(ctx)
 	if err != nil {

@@ -87,7 +87,7 @@ func (c *LOOComparison) String() string {
 //   - ErrParam if a LOO is nil, if there is no other model, or if one model has probabilities and
 //     another has densities;
 //   - ErrShape if the numbers of observations, the responses or the weights differ;
-//   - ErrEmpty if all models together can leave out no observation.
+//   - ErrEmpty if there is no observation that every model can leave out.
 //
 // A LOO from draws does not hold its responses, so CompareLOO does not compare them.
 func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
@@ -104,7 +104,7 @@ func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
 	slices.Sort(without)
 	without = slices.Compact(without)
 	if len(without) >= len(reference.Pointwise) {
-		return nil, fmt.Errorf("pgsvi: all models together can leave out no observation: %w",
+		return nil, fmt.Errorf("pgsvi: there is no observation that every model can leave out: %w",
 			ErrEmpty)
 	}
 	c := &LOOComparison{Reference: cmp.Or(reference.Name, "model 1")}
@@ -439,15 +439,13 @@ func pool(parts []*Prediction, tests [][]int, n int) (*Prediction, error) {
 	same := true
 	for f, part := range parts {
 		if a, b := factsOf(part.lik).Support, factsOf(p.lik).Support; a != b {
-			return nil, fmt.Errorf("pgsvi: fold %d predicts responses of %v, but fold 0 of %v: %w",
-				f,
-				a, b, ErrParam)
+			return nil, fmt.Errorf("pgsvi: fold %d predicts responses of %v, but fold 0 predicts "+
+				"responses of %v: %w", f, a, b, ErrParam)
 		}
 		if a, b := latentsOf(part.lik), width; a != b {
 			return nil, fmt.Errorf(
-				"pgsvi: fold %d predicts %d classes, but fold 0 %d; set Softmax.Classes: %w",
-				f, a, b,
-				ErrParam)
+				"pgsvi: fold %d predicts %d classes, but fold 0 predicts %d; set Softmax.Classes: %w",
+				f, a, b, ErrParam)
 		}
 		same = same && part.each == nil && reflect.DeepEqual(part.lik, p.lik)
 		for k, i := range tests[f] {

@@ -47,14 +47,14 @@ type CTMOptions struct {
 	// 4 and 16. For CTMQuadrature they are points in each of the K directions. Zero then means 20,
 	// and Samples^K must be at most 100,000.
 	Samples int
-	// Inner is the number of proximal steps in a visit to a document, and FirstInner the number in
-	// its first visit. Zero means 3 and 10. More steps follow, up to 100 in all, as long as a step
-	// moves q far. For CTMDelta, CTMLaplace and CTMMeanField, whose steps are not random, zero
-	// means steps until q converges, at most 100.
+	// Inner is the number of proximal steps in each visit to a document, and FirstInner is the
+	// number in its first visit. Zero means 3 and 10. More steps follow, up to 100 in all, as long
+	// as a step moves q far. For CTMDelta, CTMLaplace and CTMMeanField, whose steps are not random,
+	// zero means steps until q converges, at most 100.
 	Inner, FirstInner int
 	// Forget discards q(z_n) after each visit. A document then starts from the prior in every visit
-	// and takes FirstInner steps, and μ and Σ follow the batches as the topics do. A stream
-	// always works like this.
+	// and takes FirstInner steps, and μ and Σ follow the batches as the topics do. Streams always
+	// do this.
 	Forget bool
 	// Paper selects the topic-model experiment of Khan et al. (2016), with 2 documents per batch
 	// and one step per visit with β = 0.001. Document n of the batch takes the step of the paper's
@@ -64,7 +64,8 @@ type CTMOptions struct {
 	//
 	// with f_n its −E_q[log-likelihood]. This step omits the factor N/M of the paper's mini-batch
 	// gradient (N/M) Σ_n ∇f_n, because it is a step of the document's own ELBO. The step fails if
-	// V⁻¹ is not positive definite. In this reading the experiment hardly moves q; see PaperScaled.
+	// V⁻¹ is not positive definite. Without the factor, the experiment hardly moves q; see
+	// PaperScaled.
 	Paper bool
 	// PaperScaled, together with Paper, includes the factor N/M, where M is the number of documents
 	// in the batch. The objective is a sum over documents, and the batch estimates both of its

@@ -169,17 +169,18 @@ func (m *CTM) digest(d *save.Digest) {
 
 // Fit runs s on the model. A nil s means the zero Solver. It takes five passes in batches of 16
 // documents, and then passes over all documents until Result.Gap is at most Solver.Goal, but at
-// most ten passes in all. A small corpus, whose passes take little time, gets up to a thousand. If
-// a pass over all documents would keep more than 30 million numbers, all ten passes are in batches,
-// and Gap stays +Inf. More passes raise the ELBO but not the held-out probability.
+// most ten passes in all. For a small corpus, whose passes take little time, the limit is a
+// thousand passes. If a pass over all documents would keep more than 30 million numbers, all ten
+// passes are in batches, and Gap stays +Inf. More passes raise the ELBO but not the held-out
+// probability.
 //
-// A pass over all documents replaces the topics, and has the same draws each time. The ELBO is
+// A pass over all documents replaces the topics, and uses the same draws each time. The ELBO is
 // evaluated after each such pass. From the fifth on, Gap estimates the gain of later passes. It is
 // twice the remainder of a geometric series through the last rises of the ELBO, and at least
 // ELBOErr, the standard error due to the draws. It proves nothing, because rises that the draws
-// hide may continue, and other maxima may be higher. On four of ten generated corpora and on AP,
-// fits that ended by their Gap gained two to eight times as much in later passes. A zero Goal means
-// ELBOErr, or 0.1 nats if that is larger.
+// hide may continue, and other maxima may be higher. On four of ten generated corpora and on the AP
+// corpus, fits that ended by their Gap would have gained two to eight times as much in later
+// passes. A zero Goal means ELBOErr, or 0.1 nats if that is larger.
 //
 // With a Solver.Converger, the ELBO is evaluated once per pass. With a nil StepSize, the model
 // chooses the inner steps. Otherwise StepSize gives their β_k, and BatchSize and Sampler of the

@@ -38,12 +38,12 @@ type Metric interface {
 //	o.Init = o.Init.In(pgsvi.LogCholesky)
 //	q, res, err := o.Fit(ctx, &s)
 //
-// A GLM sets this up itself. Any other h is kept exact, L1 in closed form and others numerically.
-// Solver.StepSize is the learning rate, published as 0.001 for RMSprop and Adam and as 1 for
-// Adadelta. A constant learning rate does not converge under noise. Without a StepSize, steps are
-// halved until the objective of the batch does not rise, and the gradient replaces a momentum that
-// points uphill. These methods are included for comparison, because a nil Solver needs neither step
-// sizes nor metrics.
+// A GLM does all of this itself. An h other than 0 is kept exact: L1 in closed form, and any other
+// h numerically. Solver.StepSize is the learning rate, published as 0.001 for RMSprop and Adam and
+// as 1 for Adadelta. A constant learning rate does not converge under noise. Without a StepSize,
+// steps are halved until the objective of the batch does not rise, and the gradient replaces a
+// momentum that points uphill. These methods are included for comparison, because a nil Solver
+// needs neither step sizes nor metrics.
 //
 // The set-up of a run returns an error that wraps ErrParam if start is nil.
 func Adaptive(start func(n int) Metric) Divergence {

@@ -43,7 +43,7 @@
 //	groups (random effects), curves (GAM)        package formula; data.Table.Model fits it
 //	three classes or more (multi-class)          Softmax, in NewGLM, NewGP or NewSparseGP
 //	labels, counts or values at points           NewGP; NewSparseGP above a few thousand rows
-//	counts with zeros, durations, proportions    ZeroInflated, Hurdle, Weibull, LogNormal, Beta
+//	many zeros, durations, proportions           ZeroInflated, Hurdle, Weibull, LogNormal, Beta
 //	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)
 //	data on many machines (distributed)          NewGLMRounds, NewSparseGPRounds, NewCTMRounds
 //	a data stream                                NewGLMStream, NewCTMStream (online learning)

@@ -41,7 +41,7 @@ type GLM struct {
 }
 
 // GLMOptions holds the options of a GLM. The zero value and a nil pointer mean no intercept, the
-// prior N(0, I), and the richest affordable covariance (AutoCovariance).
+// prior N(0, I), and the most general covariance that is affordable (AutoCovariance).
 type GLMOptions struct {
 	// Intercept adds a weight whose feature is 1 in every row. It is the last weight.
 	Intercept bool
@@ -74,7 +74,7 @@ type GLMOptions struct {
 	// Groups lists the grouping factors of a mixed model, whose effects are columns of x. PriorSD,
 	// Autoscale, Prior and Blocks do not apply to these columns. Fit learns the covariances of the
 	// effects unless they are fixed. Streams and other covariances than the full one do not support
-	// Groups. NewGLMRows and NewGLMRounds support one group.
+	// Groups. NewGLMRows describes the limits for rows that are not kept in memory.
 	Groups []Group
 	// Offset is o_n for each row. Nil means 0. For counts with an exposure it is the logarithm of
 	// the exposure. For a Softmax it has one element per class of each row, row by row.

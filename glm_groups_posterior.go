@@ -46,8 +46,8 @@ type GroupSummary struct {
 type GroupEffect struct {
 	Name       string
 	SD, Lo, Hi float64
-	// EDF is the effective degrees of freedom: how many of the effects of the levels the rows
-	// determine rather than Σ (MacKay 1992). It is from 0 to the number of levels.
+	// EDF is the effective degrees of freedom: the number of level effects that the rows determine,
+	// as opposed to Σ (MacKay 1992). It is between 0 and the number of levels.
 	EDF float64
 }
 

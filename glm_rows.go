@@ -52,15 +52,15 @@ import (
 // rows, or about fifteen if the likelihood is not log-concave. LOO, PSIS, PredictiveCheck,
 // CertifyScale and Objective need rows in memory, so they return an error that wraps ErrParam.
 //
-// GLMOptions.Groups makes a mixed model. The group with most weights may have up to 100,000 levels,
-// and the others a few hundred levels together: at most 3,000 columns outside the largest group are
-// supported, and each of its levels has sums for all of them. Each pass adds up these sums, and the
-// covariances Σ of the effects move to their best between passes. There is no fit of the sample: the
-// first reading also computes the sites at which the steps start. With G levels of Q effects and D
-// other columns, a fit takes about 250 G(Q² + QD) bytes. Unlike NewGLM, it keeps the best Σ of few
-// levels and does not integrate over Σ. No GapBound is proved, and the estimated Gap counts what Σ can
-// still gain. Each evaluation of Learn takes a few passes. With GaussianNoise the first reading is
-// enough.
+// GLMOptions.Groups makes a mixed model. The group with the most weights may have up to 100,000
+// levels, and the other groups a few hundred levels together: at most 3,000 columns outside the
+// largest group are supported, and each of its levels has sums for all of them. Each pass adds up
+// these sums, and the covariances Σ of the effects are set to their best values between passes. The
+// sample is not fitted: the first reading also computes the sites at which the steps start. With G
+// levels of Q effects and D other columns, a fit takes about 250 G(Q² + QD) bytes. Unlike NewGLM,
+// it keeps the best Σ even if there are few levels, and does not integrate over Σ. No GapBound is
+// proved, and the estimated Gap includes the gain that is still possible in Σ. Each evaluation of
+// Learn takes a few passes. With GaussianNoise the first reading is enough.
 //
 // NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
 // wraps

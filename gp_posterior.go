@@ -121,8 +121,9 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 //
 //	v* exp(½cᵀΣc) + dᵀΣd.
 //
-// With more than 200 rows c is 0. This uncertainty is not included for a Softmax, for a kernel with
-// exact features (see GP.NewStepper) and for a SparseGP.
+// With more than 200 rows c is 0. The variance does not include this uncertainty for a Softmax, for
+// a SparseGP, and for a kernel of Linear and Constant terms with covariances so nearly singular
+// that the posterior is kept over the weights of these terms.
 //
 // After Learn with LearnOptions.Integrate the prediction is the mixture of the predictions at several
 // hyperparameters. Its latent mean and variance are the moments of the mixture.

@@ -199,8 +199,8 @@ func (g *SparseGP) pass(h *parallel.Halt, k Kernel) (err error) {
 // check returns an error if an option is out of range.
 func (o *SparseGPOptions) check() error {
 	if o.Rank < 0 {
-		return fmt.Errorf("pgsvi: SparseGPOptions.Rank is %d; 0 is the default: %w", o.Rank,
-			ErrParam)
+		return fmt.Errorf("pgsvi: SparseGPOptions.Rank is %d; it must be positive, or 0 for the "+
+			"default: %w", o.Rank, ErrParam)
 	}
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: SparseGPOptions.MaxMemory is %d; it must not be negative: %w",

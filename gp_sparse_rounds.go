@@ -26,8 +26,8 @@ import (
 // Learn hyperparameters and choose inducing inputs with NewSparseGPRows from a part of the rows.
 // opt.Rank is the largest number of inducing inputs. If inducing has more rows, each inducing input
 // is the row that the earlier inducing inputs determine least. opt.Inducing must be nil. A nil lik
-// means GaussianNoise{}, and a nil opt means the zero SparseGPOptions. It returns the errors of
-// NewSparseGP.
+// means GaussianNoise{}, and a nil opt means the zero SparseGPOptions. NewSparseGPRounds returns
+// the errors of NewSparseGP.
 func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood,
 	opt *SparseGPOptions) (*Rounds[Row, *SparseGPPosterior], error) {
 	var o SparseGPOptions

@@ -86,9 +86,9 @@ type Graph struct {
 //	InverseGamma, your own Family      family
 //
 // The model includes log prior of each copy. A nil prior means that factors are the prior; the
-// block then needs a start. start is where a fit begins: none means the prior, one is for all
-// copies, and n are one for each copy. The name is for errors, and Objective reports the errors
-// of Block.
+// block then needs a start. A fit begins at start: one element is the start of all copies, and n
+// elements are the starts of the n copies. Without start, a fit begins at the prior. The name
+// appears in errors, and Objective reports the errors of Block.
 //
 // Copies that start equal and enter the model alike would stay equal, at a saddle of the ELBO.
 // Objective moves these copies apart:

@@ -11,7 +11,8 @@ import (
 )
 
 // CheckFactor tests a factor of your own at each of the given members of the Objective of its
-// Graph, such as Init and a fit. No members mean the starts of the blocks. In up to 100 rows:
+// Graph, such as Init and a fit. Without members it uses the starts of the blocks. In up to 100
+// rows, it checks the following:
 //
 //   - value is finite, depends only on its arguments and does not change them, and grad agrees with
 //     differences.
@@ -25,9 +26,9 @@ import (
 // shifts the ELBO and leaves q unchanged. A value that is far below the mean is a poor bound, and
 // is not an error. The parts of a MixtureFactor or ChainFactor are tested one by one.
 //
-// The error joins a mistake of each factor and member, and names the row, the term and the
-// moment. It wraps ErrParam, or ErrPanic if a function panics, and ErrShape if a member belongs
-// to another Graph.
+// The error joins one mistake for each factor and member, and names the row, the term and the
+// moment. It wraps ErrParam, or ErrPanic if a function panics, and ErrShape if a member belongs to
+// another Graph.
 func CheckFactor(f Factor, qs ...*Exp) error {
 	if f.err != nil {
 		return f.err

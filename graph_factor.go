@@ -215,10 +215,11 @@ func MixtureFactor(weights Term, alternatives ...Factor) Factor {
 
 // ChainFactor returns a hidden Markov model whose rows are the times of one sequence; for
 // several, see Sequences. State k has the probability start_k at the first time and move_jk after
-// state j, and the factor emit_k at each time. start has K elements, as of a Dirichlet block, and
-// move has K copies of K elements. The states are summed out with their best distribution under q
-// (forward–backward algorithm; Baum et al. 1970). At a time without an observation, emit must be
-// a NewFactor whose value is 0 there. States that start equal would stay equal; see Graph.Block.
+// state j, and the factor emit_k at each time. start has K elements, such as the elements of a
+// Dirichlet block, and move has K copies of K elements. The states are summed out with their best
+// distribution under q (forward–backward algorithm; Baum et al. 1970). At a time without an
+// observation, emit must be a NewFactor whose value is 0 there. States that start equal would stay
+// equal; see Graph.Block.
 func ChainFactor(start, move Term, emit ...Factor) Factor {
 	f, rows, parts := joinFactors("chain", emit, start, move)
 	k := len(emit)

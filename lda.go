@@ -38,8 +38,8 @@ import (
 // stochastic variational inference (Hoffman, Blei and Bach, "Online learning for latent Dirichlet
 // allocation", 2010) with mini-batches of 64 documents and the zero FractionStep. It then takes
 // coordinate ascent steps over all documents until it reaches Solver.Goal or the limit on passes;
-// see Fit. Up to 64 documents, or if Solver.BatchSize is Len, it takes only coordinate ascent
-// steps. With any other BatchSize, it takes none.
+// see Fit. If there are at most 64 documents, or if Solver.BatchSize is Len, it takes only
+// coordinate ascent steps. If BatchSize has any other value, it takes none.
 //
 // The ELBO is exact, except that it omits the multinomial coefficient, which is constant. It is
 // evaluated after each pass of coordinate ascent and at the end. An LDA is immutable and safe for
@@ -318,11 +318,11 @@ type LDAPosterior struct {
 //
 // Result.Gap estimates how many nats further passes would gain. The run ends when it is at most
 // Solver.Goal. It is the joint gain of topics and documents in a quadratic model of the ELBO, from
-// three gradients over all documents; see Conjugate. On AP and on generated corpora, it was between
-// 0.5 and 2 times the actual gain of later passes in nine of ten cases, and seldom below a quarter.
-// Gap is +Inf near a saddle, such as two equal topics, because the quadratic model then has no
-// maximum. Nothing is proved, so GapBound is +Inf, and other maxima may be higher. Fit with several
-// Solver.Src and keep the fit with the highest ELBO.
+// three gradients over all documents; see Conjugate. On the AP corpus and on generated corpora, it
+// was between 0.5 and 2 times the actual gain of later passes in nine of ten cases, and seldom
+// below a quarter. Gap is +Inf near a saddle, such as two equal topics, because the quadratic model
+// then has no maximum. Nothing is proved, so GapBound is +Inf, and other maxima may be higher. Fit
+// with several Solver.Src and keep the fit with the highest ELBO.
 func (m *LDA) Fit(ctx context.Context, s *Solver) (*LDAPosterior, *Result, error) {
 	return fitModel[*LDAPosterior](ctx, s, m)
 }
@@ -446,7 +446,8 @@ func (p *LDAPosterior) String() string { return topicsText("LDA", p.k, p.terms, 
 
 // topicsText describes a posterior of topics.
 func topicsText(model string, topics, terms, docs int) string {
-	return fmt.Sprintf("%s, %d topics, %d terms, %d documents", model, topics, terms, docs)
+	return fmt.Sprintf("%s, %s, %s, %s", model, countOf(topics, "topic"), countOf(terms, "term"),
+		countOf(docs, "document"))
 }
 
 // Len returns the number of training documents. It is 0 if the posterior was loaded from a file

@@ -47,18 +47,19 @@ type LearnOptions struct {
 	Tol float64
 	// Integrate makes the posterior a mixture over the values of the hyperparameters, as INLA does
 	// (Rue, Martino and Chopin, 2009). Without it the posterior belongs to their best values, and
-	// its variances include their uncertainty to first order. That is accurate if the data determine
-	// the hyperparameters well. Integrate is worth its price for up to about 50 rows, or if the noise
-	// and the function can hardly be told apart.
+	// its variances include their uncertainty to first order. That is accurate if the data
+	// determine the hyperparameters well. Integrate pays for up to about 50 rows, or if noise and
+	// function can hardly be told apart.
 	//
-	// The density of θ is proportional to exp(ELBO(θ)) p(θ) between the Bounds. Up to three
-	// parameters are integrated on a lattice of about 9, 37 or 81 points, or, up to 200 rows, of up to
-	// 60, 250 or 900 points. Four to ten are integrated by a central composite design of 25 to 149
-	// points, which is less accurate. More parameters are an error. Each point costs a fit and, in every prediction, as much time as a posterior without
-	// Integrate; a GP keeps about N² numbers for each point.
+	// The density of θ is proportional to exp(ELBO(θ)) p(θ) between the Bounds. One, two or three
+	// parameters are integrated on a lattice of about 9, 37 or 81 points. With at most 200 rows,
+	// the lattice may have up to 60, 250 or 900 points. Four to ten parameters are integrated by a
+	// central composite design of 25 to 149 points, which is less accurate. More than ten
+	// parameters are an error. Each point costs a fit, and makes every prediction take as long as
+	// one more posterior would. A GP also keeps about N² numbers for each point.
 	//
-	// Predictions, effects, weights and the intervals of Learned then come from the mixture. LOO, PSIS
-	// and the updates of a posterior use the best values.
+	// Predictions, effects, weights, GLM.LOO and the intervals of Learned then use the mixture. LOO
+	// of a GP or SparseGP, PSIS and the updates of a posterior use the best values.
 	Integrate bool
 }
 
@@ -77,14 +78,15 @@ type Learned struct {
 	Objective float64
 	// LogPrior is the part −½(θ − μ)ᵀΛ(θ − μ) of −Objective.
 	LogPrior float64
-	// Evaluations is the number of θ that were tried. A θ counts twice if the search later needed
-	// it more accurately. The ratios of GaussianNoise.Var to the scale that are tried for a start,
-	// with one factorization each, count as one evaluation.
+	// Evaluations is the number of values of θ that were tried. A value counts twice if the search
+	// later needed it more accurately. For a start, the search tries several ratios of
+	// GaussianNoise.Var to the scale with one factorization each, and all of them count as one
+	// evaluation.
 	Evaluations int
 	// Cholesky is the work in units of a Cholesky factorization of all N rows, N³/3 operations. A
-	// factor, its inverse and the square of the inverse count one each. For a GLM with more rows
-	// than weights Cholesky is the number of passes over the rows; a pass over a part of the rows
-	// counts as that part.
+	// factor, its inverse and the square of the inverse count as one unit each. For a GLM with more
+	// rows than weights Cholesky is the number of passes over the rows; a pass over a part of the
+	// rows counts as that part.
 	Cholesky float64
 	// Passes is the work of a SparseGP, in passes over all rows; Cholesky is then 0. A pass over a
 	// part of the rows counts as that part.
@@ -113,16 +115,15 @@ type LearnedParam struct {
 	Fixed bool
 	// Prior is the prior that was used. A zero SD means that the parameter has no prior.
 	Prior Prior
-	// SD approximates the posterior standard deviation of θ (see Param) by a Laplace approximation,
-	// or from the mixture of LearnOptions.Integrate.
-	// Up to 2000 rows the curvature is measured by differences of the gradient, with one evaluation
-	// per parameter. The search provides the curvature if there are more rows, if there are more
-	// than 12 parameters and the search made fewer evaluations than there are parameters, and for a
-	// SparseGP.
+	// SD is the posterior standard deviation of θ (see Param), by a Laplace approximation or from
+	// the mixture of LearnOptions.Integrate. For up to 2000 rows, the curvature of the Laplace
+	// approximation comes from differences of the gradient, with one evaluation per parameter. The
+	// search provides the curvature if there are more rows, if there are more than 12 parameters
+	// and the search made fewer evaluations than there are parameters, and for a SparseGP.
 	SD float64
 	// Lo and Hi are the ends of a 95% interval of Value, which is the transformed interval of θ.
-	// After LearnOptions.Integrate the interval of θ includes the skewness of its posterior.
-	// Both equal Value if the parameter is fixed. They are Min and Max if SD is unknown.
+	// With LearnOptions.Integrate the interval reflects the skewness of the posterior of θ. Both
+	// ends equal Value if the parameter is fixed. They are Min and Max if SD is unknown.
 	Lo, Hi float64
 	// AtBound reports whether the parameter ended at a bound, either from LearnOptions.Bounds or a
 	// default bound.

@@ -13,10 +13,10 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 //
 //	p(y = c|η) = e^{η_c} / Σ_j e^{η_j}.
 //
-// A GLM, a GP and a SparseGP support it; use a SparseGP above 1000 rows. All classes have the same
-// prior of the weights or of the function, so there is no reference class. Learn fits prior scales
-// or a kernel that all classes share. The classes of a GLM may also have different prior scales,
-// which are set by GLMOptions.Prior or learned with GLMOptions.Blocks.
+// GLM, GP and SparseGP support it. Use a SparseGP instead of a GP for more than 1000 rows. All
+// classes have the same prior of the weights or of the function, so there is no reference class.
+// Learn fits prior scales or a kernel that all classes share. The classes of a GLM may also have
+// different prior scales, which are set by GLMOptions.Prior or learned with GLMOptions.Blocks.
 //
 // # Approximation
 //

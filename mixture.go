@@ -30,10 +30,10 @@ import (
 // It is a Model whose terms are the rows. With a nil Solver it takes coordinate ascent steps over
 // all rows until the exact ELBO, which never falls, stops rising. Superfluous components would
 // empty slowly, so after ten steps the most overlapping components are joined, pair by pair, if
-// that raises the ELBO. A component that loses its rows gets the prior. With a Solver.BatchSize,
-// the fit is stochastic variational inference without joining. The ELBO has several optima, so fit
-// with several Solver.Src and keep the fit with the highest ELBO. The order of the components has
-// no meaning. A Mixture is immutable and safe for concurrent use.
+// that raises the ELBO. A component that loses its rows returns to the prior. With a
+// Solver.BatchSize, the fit is stochastic variational inference without joining. The ELBO has
+// several optima, so fit with several Solver.Src and keep the fit with the highest ELBO. The order
+// of the components has no meaning. A Mixture is immutable and safe for concurrent use.
 type Mixture struct {
 	n, d, k int
 	z       []float64 // the rows as z = L⁻¹(x − x̄), N×D

@@ -116,15 +116,15 @@ type Evaluation struct {
 	// The Gap of an Objective at the end of a run is the gain ½gᵀH⁻¹g that Newton's method predicts,
 	// with the gradient g and the Hessian H of f + h. It holds for any h, D and step size. H is the
 	// Riemannian Hessian of the Fisher information (Absil, Mahony and Sepulchre, Optimization
-	// Algorithms on Matrix Manifolds, 2008, section 5.5), or the Hessian in the chart if q is no
-	// ExpFamily. Conjugate gradients need up to 12 products with H, each a difference of two
+	// Algorithms on Matrix Manifolds, 2008, section 5.5), or the Hessian in the chart if q is not
+	// an ExpFamily. Conjugate gradients need up to 12 products with H, each a difference of two
 	// gradients. A gap above 0.01 nats is checked by Newton's step, and 4 products from a random
 	// direction look for a direction in which the ELBO curves upward. If there is one, as at a
-	// saddle, Gap is +Inf. It does not distinguish a local maximum from the best one. A run computes
-	// it when the estimate above reaches the goal, and continues if it is larger. Above 1 nat, it only
-	// shows that much is left. These gradients do not count in Iteration.Passes. The last
-	// changes of the ELBO give Gap if f or h has a kink there, as an h of your own may have at a group
-	// of zeros.
+	// saddle, Gap is +Inf. It does not distinguish a local maximum from the best one. A run
+	// computes it when the estimate above reaches the goal, and continues if it is larger. A gap
+	// above 1 nat shows only that the fit is far from the optimum. These gradients do not count in
+	// Iteration.Passes. If f or h has a kink at the end, Gap is estimated from the last changes of
+	// the ELBO instead.
 	//
 	// If f is noisy, Newton's method would measure the noise. Without a StepSize and with KL and
 	// KLTo, Gap is then the estimate of the noisy steps, and otherwise +Inf. Mini-batches of an f

@@ -12,10 +12,11 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// This file has the moments and quantiles of predictions with a mixture Σ_k p_k q_k of posteriors
-// over hyperparameters (LearnOptions.Integrate and Group); predict.go uses them. The predictive distribution of a row is the mixture of the
-// predictive distributions under the q_k. Its quantiles solve Σ_k p_k P_k(Y ≤ y) = p. The latent
-// moments of a Prediction are the moments of the mixture, by the law of total variance.
+// This file computes the moments and quantiles of predictions with a mixture Σ_k p_k q_k of
+// posteriors over hyperparameters (LearnOptions.Integrate and Group). The methods of predict.go
+// call it. The predictive distribution of a row is the mixture of the predictive distributions
+// under the q_k. Its quantiles solve Σ_k p_k P_k(Y ≤ y) = p. The latent moments of a Prediction are
+// the moments of the mixture, by the law of total variance.
 
 // totalMoments adds up the moments of a mixture of values. It measures means from the first one, so
 // that equal means leave no rounding error in the variance.

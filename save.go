@@ -27,7 +27,7 @@ type loadable[T any] interface{ load(r io.Reader) (T, error) }
 //
 // T is a pointer to a posterior or a Stream. The posterior of your own model is an
 // Exp or a Gaussian. A loaded posterior makes the same predictions, and a loaded stream continues
-// like the saved one, bit for bit. The file must be all of r. Load factorizes the covariance
+// like the saved one, bit for bit. Nothing may follow the file in r. Load factorizes the covariance
 // again. This takes about D³/3 operations with the full covariance of D weights, N³/3 with a GP of
 // N rows, and M³/3 with a SparseGP of rank M.
 //

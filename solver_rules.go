@@ -25,9 +25,10 @@ import (
 //   - If no bounds are proved, the estimate Gap must be at most the goal.
 //   - The status is Stalled if the gap is above one nat but within ELBOErr, and ELBOErr is above
 //     half a nat, because rounding then hides the rest.
-//   - The run also stops if the ELBO is the same, to rounding, in ten evaluations. It has
-//     Converged if Gap is at most the goal or 1e-6 nats, and any proved bound is at most 0.01
-//     nats, a tenth of a standard deviation. Otherwise it is Stalled.
+//   - The run also stops if the ELBO is the same, to rounding, in ten evaluations. It has Converged
+//     if Gap is at most the goal or 1e-6 nats, and any proved bound is at most 0.01 nats, at which
+//     means are within about 0.14 posterior standard deviations of their optimum. Otherwise it is
+//     Stalled.
 //   - If no gap is known, the run stops when the rolling median of the relative change of the
 //     ELBO is below 1e-7.
 func DefaultConverger() Converger {

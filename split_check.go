@@ -30,7 +30,7 @@ import (
 //
 //   - the closed form of a step, if there is one with KL, ReverseKL or Euclidean, minimizes the
 //     problem of Prox for step sizes from 0.001 to +Inf. The gradient is chosen such that the
-//     minimizer is known. Prox must leave the problem as it is.
+//     minimizer is known. Prox must not change the problem.
 //
 // Convexity depends on the coordinates. The error lists other coordinates in which h lies below its
 // chords on these distributions. No finite number of points proves that h is convex.

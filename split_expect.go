@@ -15,8 +15,8 @@ import (
 
 // Expect returns f(λ) = −E_q[Σ_n log p(y_n|z)], with the gradient estimated by e. A nil e means
 // Exact for Sites and ScoreFunction otherwise. The values of f are exact for Sites with any e, so
-// that the ELBO curves of estimators can be compared. Otherwise values are Monte Carlo estimates
-// with the same draws in each evaluation. Setup returns errors of shapes and labels.
+// the ELBO curves of different estimators are comparable. Otherwise values are Monte Carlo
+// estimates with the same draws in each evaluation. Setup returns errors of shapes and labels.
 func Expect(l LogLikelihood, e Estimator) Smooth {
 	f := &expectedTerms{ll: l, est: e}
 	if e == nil {

@@ -26,8 +26,8 @@ const (
 	// StartKMeans makes four small clusters of documents per topic, by the cosine of their TF-IDF
 	// weights. It divides them among K clusters so that the words are most likely, and keeps the
 	// best of three tries. A topic is 0.2 times the word frequencies of a cluster plus 0.8 times
-	// the word frequencies of the corpus. On AP, this weak start gave a higher ELBO and better
-	// held-out predictions than the clusters alone.
+	// the word frequencies of the corpus. On the AP corpus, this weak start gave a higher ELBO and
+	// better held-out predictions than the clusters alone.
 	StartKMeans
 	// StartAnchors finds anchor words, whose co-occurring words are far from any mixture of the
 	// co-occurring words of other anchors (Arora et al., 2013). The documents with an anchor word
@@ -269,8 +269,8 @@ func Exclusivity(topics *mat.Dense, top [][]int) ([]float64, error) {
 //	topic_term_dists  K rows of V probabilities, topics
 //	doc_topic_dists   D rows of K probabilities, docTopics
 //	doc_lengths       tokens of each document of c
-//	vocab             V words, as of Corpus.Word
-//	term_frequency    how often each occurs in c
+//	vocab             the V words, as Corpus.Word returns them
+//	term_frequency    how often each word occurs in c
 //
 // The fields are the arguments of prepare in pyLDAvis:
 //
@@ -400,7 +400,8 @@ func (c *Corpus) String() string {
 	if c == nil {
 		return "no corpus"
 	}
-	return fmt.Sprintf("%d documents, %d terms, %.12g words", len(c.Docs), c.Terms, c.Tokens())
+	return fmt.Sprintf("%s, %s, %.12g words", countOf(len(c.Docs), "document"),
+		countOf(c.Terms, "term"), c.Tokens())
 }
 
 // Validate returns an error with the index of the document. It wraps ErrShape if lengths disagree,

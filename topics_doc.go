@@ -83,9 +83,9 @@ func (d *DocPosterior) Rand(dst []float64, rng *rand.Rand) []float64 {
 // uncertainty of the topics, and of μ and Σ of a CTM, is not included.
 //
 // For a CTM they come from 4000 draws with a fixed seed. The draws are from the posterior of z
-// given the topics, μ and Σ of the fit, by elliptical slice sampling (I. Murray, R. P. Adams and
-// D. J. C. MacKay, AISTATS 2010; R. Nishihara, I. Murray and R. P. Adams, JMLR 2014). Intervals of
-// q would cover too little, because the posterior has longer tails. Draws of q are used only if the
+// given the topics, μ and Σ of the fit, by elliptical slice sampling (I. Murray, R. P. Adams and D.
+// J. C. MacKay, AISTATS 2010; R. Nishihara, I. Murray and R. P. Adams, JMLR 2014). Intervals of q
+// would be too narrow, because the posterior has longer tails. Draws of q are used only if the
 // document comes from a file without its words (see CTMPosterior.WithDocs), or if its counts are
 // too large for a Gaussian approximation with a full covariance.
 //
@@ -95,9 +95,9 @@ func (d *DocPosterior) Rand(dst []float64, rng *rand.Rand) []float64 {
 //
 // with m_kv the mean of the β_jv of the other topics (B. Cseke and T. Heskes, Approximate marginals
 // in latent Gaussian models, JMLR 2011, the factorized correction). They are exact for two topics.
-// Quantiles of Beta(γ_k, Σγ − γ_k) would cover too little, because that distribution has another
-// shape. They are used only if the document comes from a file without its words; see
-// LDAPosterior.WithDocs.
+// Quantiles of Beta(γ_k, Σγ − γ_k) would give intervals that are too narrow, because that
+// distribution has another shape. They are used only if the document comes from a file without its
+// words; see LDAPosterior.WithDocs.
 func (d *DocPosterior) Proportions(level float64) (mean, lo, hi []float64) {
 	checkLevel(level)
 	if d.ctm != nil {

@@ -419,8 +419,8 @@ func Exposure(name string) ScaleColumn { return ScaleColumn{specOf(name, kindExp
 // Offset declares a column that is added to the linear predictor; see Data.Offset.
 func Offset(name string) ScaleColumn { return ScaleColumn{specOf(name, kindOffset)} }
 
-// Weight declares a column of factors of the log-likelihood of each row; see Data.Weights. Values
-// must be at least 0.
+// Weight declares a column of weights, which multiply the log-likelihood of the rows; see
+// Data.Weights. Values must be at least 0.
 func Weight(name string) ScaleColumn { return ScaleColumn{specOf(name, kindWeight)} }
 
 // Precision declares a column of numbers that divide the variance of Gaussian noise; see

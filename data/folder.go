@@ -26,7 +26,7 @@ const rareWord, commonWord = 3, 0.5
 //
 // vocab is the file of words, one per line, for a corpus with numbers in place of words. If it is
 // "", the corpus has no vocabulary. The errors are errors of the readers, and wrap ErrEmpty if
-// there is no document.
+// there is no document, or if all words of the texts are left out.
 func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 	return ReadCorpusContext(context.Background(), path, vocab)
 }
@@ -40,6 +40,11 @@ func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, 
 			return nil, err
 		}
 		c, _, err := builtCorpus(&b)
+		if err == nil && c.Terms == 0 {
+			return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: %s has %s, but no word occurs in at "+
+				"least %d of them and in at most half; give it more texts, or use CorpusBuilder "+
+				"with other limits", filepath.Base(path), plural(len(c.Docs), "document"), rareWord)
+		}
 		return c, err
 	}
 	c, err := readNumbers(ctx, path)

@@ -77,6 +77,10 @@ func TestReadCorpusByName(t *testing.T) {
 	if _, err := ReadCorpus(write("empty.txt", "\n"), ""); !errors.Is(err, pgsvi.ErrEmpty) {
 		t.Error(err)
 	}
+	if _, err := ReadCorpus(write("few.txt", "sun moon\nsun moon\n"), ""); !errors.Is(err,
+		pgsvi.ErrEmpty) || !strings.Contains(err.Error(), "few.txt has 2 documents") {
+		t.Errorf("no words: %v", err)
+	}
 	if _, err := ReadCorpus(filepath.Join(dir, "none"), ""); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}

@@ -60,8 +60,8 @@ type Format struct {
 	// from the bytes that are valid.
 	Encoding string `json:"encoding,omitempty"`
 	// Ragged reads a table although lines have too few or too many fields. A Predictor then answers
-	// the other rows and returns an error for each such line, but a model of the table is an error.
-	// Without Ragged, such a line is an error of reading.
+	// the other rows and returns an error for each such line, but Table.Model and Table.Encoder
+	// return an error. Without Ragged, such a line is an error of reading.
 	Ragged bool `json:"ragged,omitempty"`
 	// Skip is the number of lines above the table to ignore, such as a title, counting blank lines.
 	// Without Skip such lines are an error.

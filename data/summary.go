@@ -56,10 +56,10 @@ type Component struct {
 	// Param is the name of the standard deviation of an effect of a group, such as sd[g] for an
 	// intercept and sd[g:x] for a slope.
 	Param string
-	// SD is the standard deviation, and Lo and Hi are the ends of its 95% interval. They equal SD
-	// if it was not learned, and are NaN if the interval is not known. As in lme4,
-	// the standard deviation of a slope is per unit of its column, and an intercept is the effect
-	// where the columns of the slopes are 0.
+	// SD is the standard deviation, and Lo and Hi are the ends of its 95% interval. Both equal SD
+	// if SD was not learned, and are NaN if the interval is not known. As in lme4, the standard
+	// deviation of a slope is per unit of its column, and an intercept is the effect where the
+	// columns of the slopes are 0.
 	SD, Lo, Hi float64
 	// Corr holds the correlations of an effect of a group with the effects before it, and CorrLo and
 	// CorrHi the ends of their 95% intervals, which are NaN if unknown. They are nil if the effects

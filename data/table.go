@@ -53,9 +53,9 @@ type source struct {
 // ReadFile reads a table with a line of names and one line per row: CSV with a comma, semicolon,
 // tab or '|' as the separator, or JSON objects, one per line. The encoding is UTF-8, with or
 // without a byte order mark, UTF-16 or Windows-1252, and the file may be packed by gzip. Blank
-// lines, spaces around fields, quoted fields and CRLF are allowed. A column without a name is named
-// x and its number from 1. Without a line of names all columns are named so, except for the last
-// column, which is y. A first line such as "sep=;" sets the separator.
+// lines, spaces around fields, quoted fields and CRLF are allowed. A column without a name gets the
+// name x followed by its number from 1, such as x3. If the table has no line of names, every column
+// gets such a name, except the last, which is y. A first line such as "sep=;" sets the separator.
 //
 // The file must not change while the Table is in use, because Encoder and Data read it again.
 //

@@ -64,9 +64,10 @@ func inWord(r rune) bool {
 		strings.ContainsRune(joiners, r)
 }
 
-// A CorpusBuilder makes a corpus of plain text. The zero value is ready to use for English, and
-// keeps every word of the Tokenizer. Fields may be changed until the first document is added, and
-// the fields for pruning also later. A CorpusBuilder is not safe for concurrent use.
+// A CorpusBuilder makes a corpus from plain text. The zero value is ready to use for English, and
+// keeps every word of the Tokenizer. Fields may be changed until the first document is added.
+// MinDocs, MaxDocs and MaxTerms may also be changed later. A CorpusBuilder is not safe for
+// concurrent use.
 //
 // The frequency of a word is the number of documents in which it occurs. A limit of 0 or less means
 // no limit.

@@ -50,7 +50,7 @@
 // A computed column is an ordinary column with this text as its name: it is standardized, and a
 // prediction computes it from the columns of the new row. It is missing where one of its columns is
 // missing. A value that is not finite, such as log(0) or x/0, is an error that names the row and
-// the term. Only numbers can be computed with, so categories, dates and TRUE/FALSE are errors.
+// the term. Arithmetic needs numbers, so categories, dates and TRUE/FALSE are errors.
 //
 // # Random effects
 //
@@ -105,7 +105,7 @@
 // A formula means the same as in R. Main effects and interactions span the functions that
 // model.matrix spans: x:f without f gives each level of f its own slope and the same value at x =
 // 0, and 0 + x is a line through the origin. A term that repeats an earlier term adds nothing. A
-// column may have several roles, as site has in dose*site + (1 | site). Unlike in R, . leaves out
+// column may have several roles, such as site in dose*site + (1 | site). Unlike in R, . leaves out
 // columns that have a role, and a model of log(y) or sqrt(y) predicts y itself.
 //
 // The name of a column consists of letters, digits, _ and ., and does not begin with a digit. Any

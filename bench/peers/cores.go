@@ -223,6 +223,6 @@ func coresTable(rows []row) string {
 			}
 		}
 	}
-	return tables.Markdown([]string{"", "", "one core, seconds of the clock", "two",
+	return tables.Markdown([]string{"", "", "one core, wall seconds", "two",
 		"times as fast"}, lines)
 }

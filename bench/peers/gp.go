@@ -48,7 +48,7 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 	if err != nil {
 		return nil, err
 	}
-	rough, err := o.fit(s, "GP", "gap 0.001 nats a datum", "until its gap is 0.001 nats a datum",
+	rough, err := o.fit(s, "GP", "gap 0.001 nats per observation", "until its gap is 0.001 nats per observation",
 		paper(pgsvi.GapBelow(1e-3*float64(len(s.y)), 0)))
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := o.fit(s, "GP", "learned by GPC", "nil Solver, hyper-parameters learned by GPC",
+	theirs, err := o.fit(s, "GP", "learned by GPC", "nil Solver, hyperparameters learned by GPC",
 		func() (predictor, *pgsvi.Result, error) {
 			return o.gpFit(ctx, s,
 				pgsvi.SquaredExp{Scale: math.Exp(theta[0] / 2), Length: math.Exp(theta[1])}, nil)

@@ -55,7 +55,7 @@ func (o *options) learn(ctx context.Context) ([]row, error) {
 			return nil, err
 		}
 		var rows []row
-		for _, variant := range []string{"one length", "a length a column"} {
+		for _, variant := range []string{"one length", "one length per column"} {
 			count := learnSplits
 			if variant != "one length" {
 				count = learnARD

@@ -24,7 +24,7 @@ if len(sys.argv) == 3:
 
 kind, prefix = sys.argv[1:3]
 columns, splits, ard = map(int, sys.argv[3:])
-for variant, lengths, count in ("one length", 1.0, splits), ("a length a column", np.ones(columns), ard):
+for variant, lengths, count in ("one length", 1.0, splits), ("one length per column", np.ones(columns), ard):
     for k in range(1, count + 1):
         (x, y), test = read(f"{prefix}.{k}.train", columns), read(f"{prefix}.{k}.test", columns)
         if kind == "classify":

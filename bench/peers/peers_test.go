@@ -232,7 +232,7 @@ func TestGP(t *testing.T) {
 		t.Errorf("%v bits at −ELBO %v", end.bits, end.negELBO)
 	}
 	if math.Abs(theirs.bits-end.bits) > 1e-6 {
-		t.Errorf("%v bits at the hyper-parameters of the file, want %v", theirs.bits, end.bits)
+		t.Errorf("%v bits at the hyperparameters of the file, want %v", theirs.bits, end.bits)
 	}
 	if excess := rough.negELBO - end.negELBO; !(excess > 0 && excess <= 1e-3*280) ||
 		rough.pass >= end.pass {
@@ -446,7 +446,7 @@ func TestVariants(t *testing.T) {
 		}
 	}
 	want := []string{
-		"GP | gap 0.001 nats a datum", "GP | ", "GP | learned by GPC",
+		"GP | gap 0.001 nats per observation", "GP | ", "GP | learned by GPC",
 		"GLM | full, gap 0.01 nats", "GLM | full", "GLM | full, one pass", "GLM | full",
 		"GLM | diagonal",
 	}

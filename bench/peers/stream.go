@@ -67,6 +67,6 @@ func streamTable(rows []row) string {
 		lines = append(lines, []string{r.work, strconv.Itoa(r.threads), number("%.1f", r.seconds),
 			number("%.2f", r.known("rows_per_second")/1e6), number("%.0f", r.known("peak_mb"))})
 	}
-	return tables.Markdown([]string{"", "threads", "seconds of the clock", "million rows a second",
+	return tables.Markdown([]string{"", "threads", "wall seconds", "million rows per second",
 		"MB resident"}, lines)
 }

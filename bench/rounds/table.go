@@ -108,6 +108,6 @@ func table(rows []row) string {
 		cells = append(cells, c)
 	}
 	return tables.Markdown([]string{"data", "shards", "rounds", "−ELBO", "proved within",
-		"sample MB", "MB to a shard", "MB back", "ms a shard", "slowest", "ms a round", "CPU s",
+		"sample MB", "MB to a shard", "MB back", "ms per shard", "slowest", "ms per round", "CPU s",
 		"posterior"}, cells)
 }

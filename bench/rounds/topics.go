@@ -102,6 +102,6 @@ func topicsTable(file string) (string, error) {
 		}
 	}
 	return tables.Markdown([]string{"documents", "shards", "rounds", "−ELBO", "held out",
-		"sample MB", "MB to a shard", "MB back", "ms a shard", "slowest", "ms a round", "CPU s",
+		"sample MB", "MB to a shard", "MB back", "ms per shard", "slowest", "ms per round", "CPU s",
 		"posterior"}, records), nil
 }

@@ -113,7 +113,7 @@ func table(rows []row) string {
 		add(&rounds, strconv.Itoa(r.rounds))
 	}
 	head := []string{"task and rows", "program", "CPU seconds", "relative to pgsvi",
-		"seconds by the clock"}
+		"wall seconds"}
 	return tables.Markdown(head, lines) + fmt.Sprintf(
 		"\nMedians of %s rounds. Measured with: %s. Processor: %s.\n", strings.Join(rounds, " or "),
 		strings.Join(versions, "; "), strings.Join(processors, "; "))

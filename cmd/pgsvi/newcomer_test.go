@@ -64,8 +64,9 @@ func TestNewcomer(t *testing.T) {
 		{"guess", 2, "use one of check, fit, gp, topics, predict"},
 		{"fit|-formula|y|~|x|" + table, 2, "too many files: ~, x, "},
 		{"fit|-formula|y|~|x|" + table, 2, "with the formula in quotes"},
-		{"fit|-formula|y ~ x", 2, "the file is missing; run pgsvi fit"},
-		{"predict|" + model, 2, "the second file is missing"},
+		{"fit|-formula|y ~ x", 2, "TABLE is missing; run pgsvi fit"},
+		{"predict|" + model, 2, "TABLE is missing; run pgsvi predict MODEL TABLE"},
+		{"predict", 2, "MODEL and TABLE are missing"},
 		{"predict|" + table + "|" + model, 2, "the model must come before the table; run pgsvi " +
 			"predict " + model},
 		{"predict|" + model + "|" + file("z.csv", "z\n1\n"), 1,

@@ -777,3 +777,52 @@ func TestLOONoneLeftMessage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLearnedPosterior checks that a model rejects the posterior of another kernel, such as the
+// posterior that its Learn returned, and that the learned model accepts that posterior.
+func TestLearnedPosterior(t *testing.T) {
+	ctx := context.Background()
+	x, y := mat.NewDense(12, 1, nil), make([]float64, 12)
+	for i := range y {
+		x.Set(i, 0, float64(i)/2)
+		y[i] = 3*math.Sin(float64(i)/2) + 0.1*math.Cos(float64(i*i))
+	}
+	g, err := NewGP(x, y, SquaredExp{}, GaussianNoise{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	learned, post, _, err := g.Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSparseGP(x, y, SquaredExp{}, GaussianNoise{}, &SparseGPOptions{Rank: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	learnedSparse, postSparse, _, err := s.Learn(ctx, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gp := func(g *GP) []error {
+		_, one := g.LOO(ctx, post)
+		_, two := g.PSIS(ctx, nil, post, 100)
+		_, three := g.PredictiveCheck(ctx, nil, post, 10, nil)
+		return []error{one, two, three}
+	}
+	sparse := func(s *SparseGP) []error {
+		_, one := s.LOO(ctx, postSparse)
+		_, two := s.PredictiveCheck(ctx, nil, postSparse, 10, nil)
+		return []error{one, two}
+	}
+	for i, err := range append(gp(g), sparse(s)...) {
+		if !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) ||
+			!strings.Contains(err.Error(), "use the model that Learn returned") {
+			t.Errorf("check %d accepts the posterior of another kernel: %v", i, err)
+		}
+	}
+	for i, err := range append(gp(learned), sparse(learnedSparse)...) {
+		if err != nil {
+			t.Errorf("check %d of a learned model: %v", i, err)
+		}
+	}
+}

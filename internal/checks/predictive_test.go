@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,6 +149,33 @@ func TestPredictiveCheckGP(t *testing.T) {
 	}
 	if _, err := other.PredictiveCheck(t.Context(), nil, q, 10, nil); !errors.Is(err, ErrParam) {
 		t.Errorf("a posterior of other inputs: %v", err)
+	}
+}
+
+// TestPredictiveCheckLearned checks that a model whose Fit learns the noise draws responses with
+// the learned noise, which is a hundred times the default.
+func TestPredictiveCheckLearned(t *testing.T) {
+	const n = 200
+	rng := testkit.Rand(43)
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range y {
+		x.Set(i, 0, rng.NormFloat64())
+		y[i] = x.At(i, 0) + 10*rng.NormFloat64()
+	}
+	g, err := NewGLM(x, y, nil, &GLMOptions{Intercept: true, Learn: &LearnOptions{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := g.PredictiveCheck(t.Context(), nil, post, 400, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sd := slices.Index(c.Names, "sd"); sd < 0 || !(c.P[sd] > 0.1 && c.P[sd] < 0.9) {
+		t.Errorf("the model does not generate the standard deviation of its responses:\n%v", c)
 	}
 }
 

@@ -10,15 +10,17 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The steps end if slowSteps steps gain less than the fraction slowPart of the rest.
+// The steps end if slowSteps steps gain less than slowPart times the predicted gain of the next
+// step.
 const (
 	slowSteps = 6
 	slowPart  = 0.2
 )
 
 // softmax returns the Point of the best q of s at θ, a contrast mean field, and remembers its sites.
-// It takes steps until the next one predicts a gain of at most slack nats. Each evaluation of s costs
-// the given units of work. slopes adds derivatives to a Point that is wanted.
+// It takes steps until the next one predicts a gain of at most slack nats. Each evaluation of s
+// costs the given units of work. slopes adds derivatives to the Point if its value is at most most;
+// see wanted.
 func (l *fitter) softmax(s *site.BaseAlgebra, theta []float64, slack, most, work float64,
 	slopes func(x *search.Point) error) (x search.Point, err error) {
 	defer func() { l.units += work * float64(s.Batch.Evaluations) }()

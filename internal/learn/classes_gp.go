@@ -12,8 +12,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ClassesTol is the default of Options.Tol for a ClassesGP: the last tenth of a nat of its
-// precisions takes many steps.
+// ClassesTol is the default of Options.Tol for a ClassesGP, because it takes many steps to gain the
+// last tenth of a nat in the precisions.
 const ClassesTol = 0.1
 
 // ClassesGP is the Model of K functions with one covariance. Its Work counts Cholesky

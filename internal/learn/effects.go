@@ -55,11 +55,11 @@ func (e *Effect) Params() int {
 	return e.Block.Q * (e.Block.Q + 1) / 2
 }
 
-// zeroSD is the standard deviation, relative to its unit, that stands for 0. A q needs Σ⁻¹. The ELBO
-// differs from the ELBO at 0 by about the part zeroSD² of a nat.
+// zeroSD is the standard deviation, relative to its unit, that stands for 0, because q needs Σ⁻¹.
+// The ELBO differs from the ELBO at 0 by about zeroSD² nats.
 const zeroSD = 1e-3
 
-// LeastEffect is the least parameter of a standard deviation, which means 0.
+// LeastEffect is the smallest parameter of a standard deviation, which means 0.
 var LeastEffect = EffectParam(zeroSD, 1)
 
 // EffectParam returns the parameter of the standard deviation s with the given unit.
@@ -90,7 +90,7 @@ func (e *Effect) partials(params []float64) []float64 {
 }
 
 // The parameter y of a partial correlation with a prior is at most mostOdds, and a partial
-// correlation without a prior at most mostPartial, because a q needs Σ⁻¹.
+// correlation without a prior is at most mostPartial, because q needs Σ⁻¹.
 const mostOdds, mostPartial = 30, 0.9993
 
 // PartialParam returns the parameter of the partial correlation z of effects with the parameters ti
@@ -483,10 +483,11 @@ func (p *BlockPrior) effectSlopes(x *search.Point, lin *site.LinearModel, theta,
 // density is far from a Gaussian.
 const flatEffect = 1
 
-// EffectSpread returns the uncertainty of the covariances that s has learned, by the first weight of
-// their block. The curvature of the objective determines it. If a standard deviation is 0 or has hardly
-// any curvature, or if the curvature is not known, the rise of the objective above the best value counts
-// instead (site.HalfNormal). It is nil before a search has ended without a curvature.
+// EffectSpread returns the uncertainty of the covariances that s has learned. The key is the first
+// weight of the block of a covariance. The curvature of the objective determines it. If a standard
+// deviation is 0 or has hardly any curvature, or if the curvature is not known, the rise of the
+// objective above the best value counts instead (site.HalfNormal). It is nil before a search has
+// ended without a curvature.
 func (p *BlockPrior) EffectSpread(s *Run) (map[int]*site.FactorSpread, error) {
 	theta, factor := s.Best.Theta, s.Factor()
 	params, _, err := p.space.At(p.base.Terms, theta)

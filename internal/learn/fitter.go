@@ -19,10 +19,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// This file holds what all Models share whose q has sites: Latent, Weights, Groups, Classes and
-// ClassesGP. A fit at a new θ starts from the sites that were found at the last few θ, because
-// sites change little and smoothly with θ. If log γ, a and m were linear in θ, the sites at θ would
-// be those at the nearest past θ_0, plus the changes from θ_0 to the other θ_j with coefficients
+// This file holds the code that all Models whose q has sites share: Latent, Weights, Groups,
+// Classes and ClassesGP. A fit at a new θ starts from the sites that were found at the last few θ,
+// because sites change little and smoothly with θ. If log γ, a and m were linear in θ, the sites at
+// θ would be those at the nearest past θ_0, plus the changes from θ_0 to the other θ_j with
+// coefficients
 //
 //	c = argmin |θ − θ_0 − Σ c_j(θ_j − θ_0)|².
 
@@ -35,7 +36,7 @@ func (l *sites) state(c *save.Coder, n, rows int) {
 	c.Floats(rows, &l.gamma, &l.a, &l.m)
 }
 
-// pastSites is the number of θ whose sites are remembered.
+// pastSites is the number of values of θ whose sites are remembered.
 const pastSites = 8
 
 // A fitter is a Model except for Digest. A type that embeds it sets n and fit.
@@ -162,7 +163,7 @@ func (l *fitter) foreseen(theta []float64) *sites {
 	return s
 }
 
-// mostSecant bounds by how much log γ is extrapolated.
+// mostSecant bounds the extrapolated change of log γ.
 const mostSecant = 2
 
 // extrapolate stores the sites of the nearest θ so far, moved along secants to θ.
@@ -237,7 +238,8 @@ func (l *fitter) secants(gamma, a, m []float64, from int, theta []float64) {
 	}
 }
 
-// moves multiplies γ by Π_j (γ_j/γ_0)^{c_j}, at most logprob.Block of them, and bounds the products.
+// moves multiplies at most logprob.Block elements of γ by Π_j (γ_j/γ_0)^{c_j}, and bounds these
+// products.
 func moves(gamma, near, c []float64, other func(j int) []float64) {
 	const least = -1 + 0x1p-53 // −1 would have the logarithm −Inf
 	var ratio, sum [logprob.Block]float64

@@ -107,8 +107,7 @@ func smoothSDs(length float64, orders int) (sd []float64) {
 	return sd
 }
 
-// smooth returns the smooth functions of a shape, and how many harmonics they leave worth their
-// time.
+// smooth returns the smooth functions of a shape, and the number of harmonics that still pay.
 func (f shape) smooth() (sd []float64, orders int) {
 	switch f {
 	case besideSmooth:
@@ -213,7 +212,7 @@ func (s *series) around(period, m float64, f func(period float64)) {
 	}
 }
 
-// near returns the most evidence of the given period and those close to it.
+// near returns the largest evidence of the given period and the periods close to it.
 func (s *series) near(period float64) float64 {
 	most := s.evidence(period)
 	s.around(period, 4, func(p float64) { most = max(most, s.evidence(p)) })
@@ -225,8 +224,9 @@ func (s *series) same(a, b float64) bool {
 	return math.Abs(math.Log(a/b)) < samePeriod || math.Abs(1/a-1/b)*s.span < sameCycles
 }
 
-// best returns the period with the most evidence that is neither not, unless that is 0, nor one of
-// others: a multiple of the period of the sine, or a period with fewer than two cycles.
+// best returns the period with the most evidence and its evidence. Candidates are the multiples of
+// the period of the sine, and periods with fewer than two cycles, without the period not (unless it
+// is 0) and the periods in others.
 func (s *series) best(not float64) (best, most float64) {
 	most = math.Inf(-1)
 	try := func(period float64) {
@@ -248,7 +248,7 @@ func (s *series) best(not float64) (best, most float64) {
 	return best, most
 }
 
-// evidenceSample returns the rows that periods are compared on: all of them, or a thousand. They
+// evidenceSample returns the rows on which periods are compared: all of them, or a thousand. They
 // are neighbors if they cover each multiple of the sine at least twice, and spread out otherwise.
 func evidenceSample(x, y []float64, sine float64) (xs, ys []float64) {
 	n := len(x)

@@ -8,10 +8,10 @@ import (
 	"github.com/pgsvi/pgsvi/internal/search"
 )
 
-// This file integrates over hyperparameters after a search. Their posterior density is in
-// proportion to exp(ELBO(θ)) p(θ), where ELBO(θ) is the ELBO of the best q at θ (Rue, Martino and
-// Chopin, 2009, section 3, with the ELBO in place of their Laplace approximation). The priors are
-// densities of θ. The density is 0 outside the bounds of a coordinate.
+// This file integrates over hyperparameters after a search. Their posterior density is proportional
+// to exp(ELBO(θ)) p(θ), where ELBO(θ) is the ELBO of the best q at θ (Rue, Martino and Chopin,
+// 2009, section 3, with the ELBO in place of their Laplace approximation). The priors are densities
+// of θ. The density is 0 outside the bounds of a coordinate.
 
 // IntegrateSlack is the gap, in nats, to which q is fitted at each θ of an integration. The means
 // of q then have an error of about a thousandth of a standard deviation.
@@ -68,8 +68,7 @@ func (s *Run) Integrate(fit func(k int, theta []float64) (search.Point, error)) 
 	return cubature.Design(mode, axes, density)
 }
 
-// Refit fits q at θ to IntegrateSlack and makes it the q to end with, from which Sited.Begin
-// starts.
+// Refit fits q at θ to IntegrateSlack and makes it the final q, from which Sited.Begin starts.
 func (s *Run) Refit(theta []float64) (search.Point, error) {
 	x, err := s.Model.Evaluate(theta, IntegrateSlack, math.Inf(1), false)
 	if err == nil && !math.IsInf(x.F, 1) {

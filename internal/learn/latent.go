@@ -17,15 +17,15 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// collectRows is the number of rows from which the matrices of a search are worth a collection of
-// garbage.
+// collectRows is the number of rows from which on Release collects garbage, because the matrices of
+// a search are then large.
 const collectRows = 2000
 
-// Prior is a prior N(0, K) of N latent values as a function of hyper-parameters.
+// Prior is a prior N(0, K) of N latent values as a function of hyperparameters.
 type Prior interface {
 	Digest(d *save.Digest)
 	// Covariance stores K at θ in dst, both triangles, and returns the terms there. It reports
-	// false where θ is out of range or K not finite, or h has stopped.
+	// false if θ is out of range, if K is not finite, or if h has stopped.
 	Covariance(h *parallel.Halt, dst, theta []float64) (*term.Terms, bool)
 	// Slopes stores, at the θ of the last call of Covariance,
 	//
@@ -34,8 +34,8 @@ type Prior interface {
 	// in grad for each coordinate p that does not belong to the likelihood. Only the lower
 	// triangle of W counts.
 	Slopes(h *parallel.Halt, grad, w, a []float64)
-	// Changes stores there (∂K/∂θ_p)a in column p of u, which has one for each coordinate of the
-	// space.
+	// Changes stores (∂K/∂θ_p)a in column p of u, at the θ of the last call of Covariance. u has
+	// one column for each coordinate of the space.
 	Changes(h *parallel.Halt, u, a []float64)
 }
 
@@ -119,12 +119,12 @@ func (l *Latent) fitAt(theta []float64, slack, most float64) (x search.Point, er
 	return x, nil
 }
 
-// How the ratio of noise to scale is found.
+// These constants control the search for the ratio of noise to scale.
 const (
 	noiseStep  = 2.772588722239781 // log 16: from one log variance to the next,
 	noiseTries = 7                 // at most this many tries
 	noiseBends = 2                 // before minima of parabolas
-	noiseNear  = 0.1               // that are not this near to one that is known
+	noiseNear  = 0.1               // that are not as near as this to a known point
 )
 
 // Profiles implements Noisy.
@@ -157,7 +157,7 @@ func (l *Latent) Profile(theta []float64) (search.Point, error) {
 	}
 	fac := &l.mover.Fac
 	l.mover.Current = false
-	// the least where the log variance of the noise is higher by t and then moves with the scale
+	// the minimum if the log variance of the noise is larger by t and then moves with the scale
 	lo, hi := l.space.noisier(theta)
 	bracket(func(t float64) float64 {
 		l.units++
@@ -186,8 +186,9 @@ func (l *Latent) Profile(theta []float64) (search.Point, error) {
 	return x, l.workers.Halt.Err()
 }
 
-// bracket looks for a minimum of f downhill from 0. It steps until f rises again or tries steps
-// are taken. It then tries the minima of parabolas, unless they are near the least point so far.
+// bracket looks for a minimum of f downhill from 0. It steps until f rises again, or until it has
+// taken the given number of steps. It then tries the minima of parabolas, unless they are near the
+// best point so far.
 func bracket(f func(t float64) float64, step float64, tries, bends int, near float64) {
 	left, mid := 0.0, step
 	fl, fm := f(left), f(mid)
@@ -220,7 +221,7 @@ func bracket(f func(t float64) float64, step float64, tries, bends int, near flo
 	}
 }
 
-// mostDrift is how many nats rounding may hide of an ELBO that a search goes by.
+// mostDrift is the number of nats by which rounding may change an ELBO that a search uses.
 const mostDrift = 1e-3
 
 // resolved reports whether the mean of q is Ka and its value is KL − ΣE, within the given number
@@ -238,9 +239,9 @@ func (l *Latent) resolved() bool {
 		dense.Epsilon*size <= mostDrift && kl > -mostDrift
 }
 
-// rounding estimates by how many nats rounding changes the value of q. With B = I + Γ^½KΓ^½,
-// whose condition is about tr ΓK, the variances are (1 − (B⁻¹)_ii)/γ_i, and ½γ_i of their error
-// counts. If labels determine latent values far better than the prior, few digits of these
+// rounding estimates the number of nats by which rounding changes the value of q. With B = I +
+// Γ^½KΓ^½, whose condition is about tr ΓK, the variances are (1 − (B⁻¹)_ii)/γ_i, and ½γ_i of their
+// error counts. If labels determine latent values far better than the prior, few digits of these
 // differences are left.
 func (l *Latent) rounding() float64 {
 	return 0.5 * dense.Epsilon * term.Size(l.k, l.prob.Cur.Gamma)
@@ -353,7 +354,7 @@ func (l *Latent) gap() float64 {
 	return 0.5*floats.Dot(p.U, l.mover.Fac.T) + 0.25*precision
 }
 
-// meanPart is the part of the slack of q that its mean may be off at fixed covariances.
+// meanPart is the fraction of the slack of q that the mean may use at fixed covariances.
 const meanPart = 0.1
 
 // settle moves the mean, with the covariances of q fixed, to within the given number of nats of
@@ -370,7 +371,7 @@ func (l *Latent) settle(slack float64) {
 	}
 }
 
-// inverseMover is a site.CovMover that makes do with the inverse of the factor.
+// inverseMover is a site.CovMover that needs only the inverse of the factor.
 type inverseMover struct {
 	site.CovMover
 	inverse dense.Inverse
@@ -396,18 +397,17 @@ func (a *inverseMover) Covariance() []float64 {
 	return a.CovMover.Covariance()
 }
 
-// negativeUnits is what variances and weights cost where every γ is negative, more than where none
-// is.
+// negativeUnits is the additional cost of variances and weights if every γ is negative.
 const negativeUnits = 6
 
 // slopes stores the gradient and the average information at the current q in x. A parameter of the
-// likelihood enters U as a change of the noise would, −(∂²E/∂m∂θ)/γ, and the curvature of E itself
-// bounds its information from below.
+// likelihood enters U like a change of the noise, as −(∂²E/∂m∂θ)/γ, and the curvature of E itself
+// is a lower bound on its information.
 func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 	n, q, nf := l.n, &l.prob.Cur, len(l.space.Coords)
 	l.units++
 	w := l.mover.inverse.Weights(&l.mover.Fac)
-	l.mover.Current = false // the inverse is gone
+	l.mover.Current = false // the inverse was overwritten
 	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
 	u := make([]float64, n*nf)
 	l.prior.Slopes(l.workers.Halt, x.Grad, w, q.A)
@@ -444,8 +444,8 @@ func (l *Latent) information(info *mat.SymDense, w, u []float64, nf int) {
 	}
 }
 
-// LikelihoodStep is the step of the differences in a parameter of the likelihood: the cube root,
-// about, of the error of expectations.
+// LikelihoodStep is the step of the differences in a parameter of the likelihood, about the cube
+// root of the error of expectations.
 const LikelihoodStep = 0x1p-14
 
 // likelihoodSlope returns the derivative of −ΣE in free parameter i of the likelihood, by
@@ -482,8 +482,8 @@ func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.Marginal
 	return slope, 0.5 * curve
 }
 
-// tilted returns the expectations of t at means and variances m and v, with h added to free
-// parameter i, of the likelihood. The first is NaN if they fail.
+// tilted returns the expectations of t at means m and variances v, with h added to free parameter i
+// of the likelihood. The first expectation is NaN if the computation fails.
 func (s *Space) tilted(t *term.Terms, m, v []float64, c term.Crew, theta []float64, i int,
 	h float64) *term.Marginals {
 	at := slices.Clone(theta)
@@ -502,7 +502,7 @@ func (s *Space) tilted(t *term.Terms, m, v []float64, c term.Crew, theta []float
 	return x
 }
 
-// shrunk returns the factor of u by which so large a Σγu² is at most the curve over search.Part.
+// shrunk returns the factor of u that makes Σγu², which is now total, at most curve/search.Part.
 func shrunk(total, curve float64) float64 {
 	if most := curve / search.Part; most > 0 && total > most {
 		return math.Sqrt(most / total)

@@ -28,8 +28,8 @@ type Model interface {
 	// average information. Evaluate may omit these if F exceeds most. If θ has no value, for example
 	// because it is out of range, F is +Inf and there is no error.
 	Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error)
-	// Keep remembers the q of the last Evaluate, for the starts of later ones. If best is true, it is
-	// also the q to end with.
+	// Keep remembers the q of the last Evaluate, from which later evaluations start. If best is
+	// true, it also becomes the final q.
 	Keep(best bool)
 	// Work returns the work so far, in Cholesky factorizations of all rows or in passes over them.
 	Work() float64
@@ -43,8 +43,8 @@ type Noisy interface {
 	Model
 	// Profiles reports whether there is noise that is learned and that the caller did not set.
 	Profiles() bool
-	// Profile moves the noise and the scale of θ to nearly the least −ELBO − log prior. It returns
-	// the new θ and the value there, without slopes.
+	// Profile moves the noise and the scale of θ close to the minimum of −ELBO − log prior. It
+	// returns the new θ and the value there, without slopes.
 	Profile(theta []float64) (search.Point, error)
 }
 
@@ -71,7 +71,7 @@ type Held interface {
 	Hold() func(theta []float64) search.Point
 }
 
-// A Staged is a Model that begins with a part of its rows.
+// A Staged is a Model whose search begins with a part of its rows.
 type Staged interface {
 	Model
 	// Goal returns the tolerance, in nats, of a search on the current rows, given the tolerance of the

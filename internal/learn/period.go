@@ -10,14 +10,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// madPerSD is the SD of a normal variable over its median absolute deviation.
+// madPerSD is the standard deviation of a normal variable divided by its median absolute deviation.
 const madPerSD = 1.482602218505602
 
-// The periodogram by which a Period that is not set begins.
+// These constants control the periodogram that finds the start of a Period that is not set.
 const (
-	periodTrend  = 3 // the degree of the polynomial about which responses vary
+	periodTrend  = 3 // degree of the polynomial trend of the responses
 	periodCycles = 2 // smallest number of periods that the rows cover; slower ones are a trend
-	periodFiner  = 4 // frequencies for each one that as many regular rows tell apart
+	periodFiner  = 4 // frequencies per frequency that equidistant rows can distinguish
 	periodRows   = 4 * (periodTrend + 1)
 )
 
@@ -39,8 +39,8 @@ func Period(x *mat.Dense, y []float64, columns []int, mixed bool, others []float
 }
 
 // Rival returns the period with the most evidence except the given period and others. Nats is its
-// evidence less the evidence of the given period, −Inf if no rival exists. The other arguments are
-// as in Period. Cycles is the number of periods that the rows span.
+// evidence minus the evidence of the given period, or −Inf if no rival exists. The other arguments
+// are as in Period. Cycles is the number of periods that the rows span.
 func Rival(x *mat.Dense, y []float64, columns []int, mixed bool, period float64,
 	others []float64) (rival, nats, cycles float64) {
 	nats, most := math.Inf(-1), math.Inf(-1)
@@ -54,7 +54,7 @@ func Rival(x *mat.Dense, y []float64, columns []int, mixed bool, period float64,
 	return rival, nats, cycles
 }
 
-// series holds responses as a function of one column, in which periods are looked for.
+// series holds responses as a function of one column, in which Period looks for periods.
 type series struct {
 	x, y   []float64 // all rows, or some of many
 	span   float64   // the range of x
@@ -170,7 +170,7 @@ func strongestSine(at, y []float64) float64 {
 	return 1 / best
 }
 
-// equalScale is the scale of equal responses in parts of their size, so that an answer does not
+// equalScale is the scale of equal responses, as a fraction of their size, so that results do not
 // depend on their unit.
 const equalScale = 0.1
 

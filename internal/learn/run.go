@@ -14,7 +14,7 @@ import (
 // DefaultTol is the default of Options.Tol.
 const DefaultTol = 1e-4
 
-// screenSlack is how exactly the starts are told from each other, in nats.
+// screenSlack is the accuracy, in nats, with which starts are compared.
 const screenSlack = 0.3
 
 // screenWorse is the loss, in nats per observation, at which a start with shorter length scales
@@ -23,9 +23,10 @@ const screenSlack = 0.3
 // far.
 const screenWorse = 0.1
 
-// secondWorse is by how many nats the second best of starts, with the best noise for each, must be
-// worse for it not to have a search. In 400 random problems of one to six columns 74 had a second
-// search, and 6 ended up to 0.9 nats above the best known; without it 11 did, up to 2.3.
+// secondWorse is the number of nats by which the second best start, with the best noise for each
+// start, may be worse and still gets a search. Of 400 random problems with one to six columns, 74
+// had a second search, and 6 ended up to 0.9 nats above the best known objective. Without a second
+// search, 11 ended up to 2.3 nats above it.
 const secondWorse = 1.0
 
 // mostEvaluations bounds the evaluations from one start.
@@ -41,35 +42,35 @@ type Options struct {
 	Composite bool    // the kernel has parts, which can change places
 }
 
-// Run looks for the θ with the least −ELBO − log prior, from one start or several, one evaluation
-// a step.
+// Run searches for the θ with the smallest −ELBO − log prior, from one start or several. Each step
+// is one evaluation.
 type Run struct {
 	Model  Model
 	Search search.Search // the current search
 	Best   search.Point  // Theta is nil before there is one
-	Ended  search.Ending // how the search that met Best has ended
-	Ends   []float64     // objectives that searches ended with
+	Ended  search.Ending // how the search that found Best has ended
+	Ends   []float64     // final objectives of the searches
 	Count  int           // values of θ that were tried
 	Done   bool          // no search is left
 	News   bool          // the last step has changed Objective or Done
-	Stale  bool          // Best is of fewer rows
+	Stale  bool          // Best is from a stage with fewer rows
 
 	space  *Space
 	n      int          // terms of f
-	screen [][]float64  // starts that are yet to be compared
-	first  search.Point // the best of those that were
-	second search.Point // the second best point if noise is profiled
-	last   float64      // f of the last of them,
-	valley bool         // a point between both was worse than both
+	screen [][]float64  // starts that have not been compared yet
+	first  search.Point // the best start so far
+	second search.Point // the second best start, if noise is profiled
+	last   float64      // objective of the last profiled start
+	valley bool         // a start between two others was worse than both
 	later  [][]float64  // starts of further searches
-	ahead  bool         // the search of now has met Best
+	ahead  bool         // the current search has found Best
 	tol    float64
-	stages int // that have ended
+	stages int // number of stages that have ended
 
 	bending bool        // the curvature at Best is being measured
 	bends   [][]float64 // gradients a step of bendStep from Best in each coordinate
 	bent    bool        // the search has the curvature, measured near its end
-	tried   bool        // it was measured before the end
+	tried   bool        // that measurement was begun
 }
 
 // Space returns the space of the hyperparameters.
@@ -122,11 +123,11 @@ func (s *Run) Most() int {
 	return mostEvaluations * searches
 }
 
-// Objective returns the least −ELBO − log prior so far.
+// Objective returns the smallest −ELBO − log prior so far.
 func (s *Run) Objective() float64 { return min(s.Best.F, s.first.F) }
 
-// Step evaluates the model at the next θ. It returns the largest slope there, 0 where slopes were
-// not wanted.
+// Step evaluates the model at the next θ. It returns the largest slope there, or 0 if it did not
+// compute slopes.
 func (s *Run) Step() (slope float64, err error) {
 	if s.News = s.Done; s.Done {
 		return 0, nil
@@ -161,7 +162,8 @@ func (s *Run) Step() (slope float64, err error) {
 	return slope, nil
 }
 
-// goOn decides what comes after a step of the search: the curvature, the next search or nothing.
+// goOn decides what follows a step of the search: a measurement of the curvature, the next search,
+// or the end of the run.
 func (s *Run) goOn() {
 	early := !s.tried && s.tol >= bendTol && s.only()
 	switch {
@@ -280,14 +282,14 @@ func (s *Run) at(theta []float64, slack, most float64, slopes bool) (search.Poin
 	if x.F += x.Prior; math.IsNaN(x.F) {
 		x.F = math.Inf(1)
 	}
-	// or the same more exactly
+	// a repeated θ is only computed more exactly, so it does not count
 	if !slices.Equal(theta, s.first.Theta) && !slices.Equal(theta, s.Search.Cur.Theta) {
 		s.Count++
 	}
 	return x, nil
 }
 
-// end ends a search, and begins the next.
+// end ends a search and begins the next search.
 func (s *Run) end() {
 	if central := s.space.central(); s.Best.Theta == nil && !slices.Equal(s.Search.Next, central) {
 		s.begin(central) // a start without an ELBO, such as a scale far above the responses
@@ -346,7 +348,8 @@ func (s *Run) Deviations() []float64 {
 	return sd
 }
 
-// covariance returns the covariance of θ by the curvature at Best, nil if that is not known.
+// covariance returns the covariance of θ by the curvature at Best, or nil if the curvature is not
+// known.
 func (s *Run) covariance() *mat.SymDense {
 	if s.Best.Info == nil {
 		return nil
@@ -373,7 +376,7 @@ func (s *Run) settled(i int) bool {
 	return c.Edge && (g == 0 || g > 0 && t <= s.Search.Lo[i] || g < 0 && t >= s.Search.Hi[i])
 }
 
-// valueSlack is how exactly Value is computed, in nats.
+// valueSlack is the accuracy of Value, in nats.
 const valueSlack = 0.01
 
 // Value returns the objective at θ, or NaN if it cannot be computed.
@@ -413,8 +416,8 @@ func (s *Run) bendable() bool {
 	return flattest(&b) >= bendLeast
 }
 
-// bendAt returns the step from x in coordinate i, upward unless that leaves the bounds. Its sign does
-// not depend on slopes, which rounding changes where rows are in another order.
+// bendAt returns the step from x in coordinate i, upward unless that leaves the bounds. Its sign
+// does not depend on slopes, because the order of the rows changes their rounding.
 func (s *Run) bendAt(x *search.Point, i int) float64 {
 	h := bendStep / math.Sqrt(max(1, x.Info.At(i, i)+s.space.prec.At(i, i)))
 	if x.Theta[i]+h > s.Search.Hi[i] {
@@ -464,7 +467,8 @@ func (s *Run) unbend() {
 	s.goOn()
 }
 
-// curvature returns the curvature at x by its differences to gradients a step of bendAt from x.
+// curvature returns the curvature at x from differences between its gradient and the gradients one
+// step of bendAt away.
 func (s *Run) curvature(x *search.Point, bends [][]float64) *mat.SymDense {
 	b := mat.NewSymDense(len(bends), nil)
 	for i, g := range bends {
@@ -480,7 +484,7 @@ func (s *Run) curvature(x *search.Point, bends [][]float64) *mat.SymDense {
 	return b
 }
 
-// flattest returns the least eigenvalue of b, or 0 if it cannot be computed.
+// flattest returns the smallest eigenvalue of b, or 0 if it cannot be computed.
 func flattest(b *mat.SymDense) float64 {
 	var e mat.EigenSym
 	if !e.Factorize(b, false) {
@@ -489,7 +493,7 @@ func flattest(b *mat.SymDense) float64 {
 	return e.Values(nil)[0]
 }
 
-// inverse returns the inverse of b, nil if that is not positive definite.
+// inverse returns the inverse of b, or nil if b is not positive definite.
 func inverse(b *mat.SymDense) *mat.SymDense {
 	var chol mat.Cholesky
 	var inv mat.SymDense
@@ -499,10 +503,10 @@ func inverse(b *mat.SymDense) *mat.SymDense {
 	return &inv
 }
 
-// Digest shows d what the searches of s go by, besides the model and the space.
+// Digest adds the settings of the searches of s to d, except for the model and the space.
 func (s *Run) Digest(d *save.Digest) { d.Float(s.tol, s.Search.Longest, s.Search.Part0) }
 
-// State writes or reads all that later steps depend on.
+// State writes or reads everything that later steps depend on.
 func (s *Run) State(c *save.Coder) {
 	n := len(s.space.Coords)
 	s.Search.State(c)

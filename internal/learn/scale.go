@@ -18,10 +18,11 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Interval is an interval of scales s, and by how many nats the best in it may be missed.
+// Interval is an interval of scales s. Within is the number of nats by which a search may miss the
+// best ELBO in it.
 type Interval struct{ Lo, Hi, Within float64 }
 
-// Valid reports whether i is an interval of positive numbers, with a bound to be reached.
+// Valid reports whether i is an interval of positive finite scales with a positive Within.
 func (i *Interval) Valid() bool {
 	return i.Lo > 0 && i.Lo < i.Hi && !math.IsInf(i.Hi, 1) && i.Within > 0
 }
@@ -35,13 +36,13 @@ type Proof struct {
 }
 
 const (
-	scaleSlack = 0.02 // fraction of the requested bound that a q may be below its best
+	scaleSlack = 0.02 // fraction of the requested bound by which q may miss its best ELBO
 	scaleCells = 64   // intervals to begin with
 	// Fraction of the requested bound below which a cell is divided before another scale is
 	// tried.
 	scaleRefine = 0.7
 	scaleWidth  = 1e-4 // width of log s² below which a cell is not divided
-	scaleSteps  = 100  // most scales tried
+	scaleSteps  = 100  // largest number of scales
 )
 
 // scaleThetas are the exponents θ of y.
@@ -142,7 +143,7 @@ func certify(h *parallel.Halt, want Interval, first float64,
 	}
 }
 
-// gramScale is the Prior of K in proportion to s², as a function of log s².
+// gramScale is the Prior with a K proportional to s², as a function of log s².
 type gramScale struct {
 	terms *term.Terms
 	k     []float64
@@ -163,8 +164,8 @@ func (p *gramScale) Covariance(_ *parallel.Halt, dst, theta []float64) (*term.Te
 func (p *gramScale) Slopes(*parallel.Halt, []float64, []float64, []float64) {}
 func (p *gramScale) Changes(*parallel.Halt, []float64, []float64)           {}
 
-// CertifyGram proves the bound of the scales s of a prior covariance of the latent values of
-// terms, log-concave ones, in proportion to s². At the scale first it is k.
+// CertifyGram proves the bound for a prior covariance of the latent values that is proportional to
+// s², where s is the scale. The terms must be log-concave. At the scale first, the covariance is k.
 func CertifyGram(ctx context.Context, terms *term.Terms, k []float64, first float64,
 	want Interval) (*Proof, error) {
 	var halt parallel.Halt
@@ -238,15 +239,15 @@ func (s *scaleState) eigenvalues(h *parallel.Halt, b []float64) {
 	}
 }
 
-// finish adds to the bound what rounding may do to terms of the given size, and the error of the
-// expectations.
+// finish adds the possible rounding error of terms of the given size, and the error of the
+// expectations, to the bound.
 func (s *scaleState) finish(size, err float64) {
 	s.trace, s.rise = max(s.trace, 0), max(s.rise, 0)
 	s.offset += err + dense.Epsilon*float64(len(s.p))*(size+s.rise)
 }
 
-// CertifyWeights proves the bound of the scales of all weights in the blocks of prior, of
-// log-concave terms.
+// CertifyWeights proves the bound for the scales of all weights in the blocks of prior. The terms
+// must be log-concave.
 func CertifyWeights(ctx context.Context, prior *BlockPrior, want Interval) (*Proof, error) {
 	first := prior.scale()
 	var halt parallel.Halt
@@ -282,8 +283,8 @@ func (p *BlockPrior) scale() float64 {
 	return math.Sqrt(p.unit[0] / p.base.Prior.Prec[0])
 }
 
-// scaled returns the model with the precisions of all weights in blocks, which are those at the
-// scale first, at log s² instead.
+// scaled returns the model with the scale at, as log s², of all weights in blocks. Their precisions
+// in p belong to the scale first.
 func (p *BlockPrior) scaled(first, at float64) *site.LinearModel {
 	lin := *p.base
 	lin.Prior.Prec = slices.Clone(p.base.Prior.Prec)

@@ -11,11 +11,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Normal is a normal prior of a coordinate θ. For a list of them it is θ_d = Mean + Shared·u +
-// SD·e_d with u, e_d ~ N(0, 1), the u being one for the list. A zero SD means no prior.
+// Normal is a normal prior of a coordinate θ. For a list of coordinates it is θ_d = Mean + Shared·u
+// + SD·e_d with u, e_d ~ N(0, 1), where all elements share u. A zero SD means no prior.
 type Normal struct{ Mean, SD, Shared float64 }
 
-// Coord is a hyper-parameter in its coordinate θ.
+// Coord is a hyperparameter in its coordinate θ.
 type Coord struct {
 	Param      int     // its place among all parameters, learned or not
 	Group      string  // name of the list that Prior.Shared refers to
@@ -23,22 +23,22 @@ type Coord struct {
 	Start      float64 // where a search begins
 	Lo, Hi     float64
 	Prior      Normal
-	Edge       bool    // its bounds are ordinary values
+	Edge       bool    // its bounds are ordinary values of the parameter
 	Screened   bool    // a length: shorter ones are tried as starts
 	Noisier    float64 // distance from Start to noise as large as the variation of the responses; 0 for other parameters
 }
 
-// Space is the space of the hyper-parameters that are learned, from NewSpace. A θ has one
+// Space is the space of the hyperparameters that are learned, from NewSpace. A θ has one
 // number for each of its coordinates.
 type Space struct {
 	Coords []Coord
-	// At returns the parameters at θ that are not the likelihood's, learned or not, and the terms
-	// t under the likelihood at θ. It fails where θ is out of range.
+	// At returns all parameters at θ, learned or not, except for the parameters of the likelihood,
+	// and the terms t under the likelihood at θ. It fails if θ is out of range.
 	At func(t *term.Terms, theta []float64) (prior []float64, under *term.Terms, err error)
 	// Ruled gives the terms of one evaluation their Rule and returns them; see term.Terms.Sure.
 	// Nil means no rule.
 	Ruled func(t *term.Terms) *term.Terms
-	// Gaussian reports Gaussian noise, under which one step from any q is exact.
+	// Gaussian is true for Gaussian noise, for which one step from any q is exact.
 	Gaussian bool
 	// Noise is the coordinate of the log variance of Gaussian noise, or −1 if there is none or it
 	// is fixed. Scales lists the log standard deviations whose squares together scale the prior
@@ -57,7 +57,8 @@ func NewSpace(coords []Coord) Space {
 	return s
 }
 
-// precision makes Λ: of a list with SD σ_d and a Shared τ it is the inverse of diag(σ²) + τ²11ᵀ.
+// precision computes Λ. Its block for a list with SD σ_d and Shared τ is the inverse of diag(σ²) +
+// τ²11ᵀ.
 func (s *Space) precision() {
 	n := len(s.Coords)
 	s.prec, s.mean = mat.NewSymDense(n, nil), make([]float64, n)
@@ -104,12 +105,13 @@ func (s *Space) Penalty(theta, g []float64) float64 {
 	return 0.5 * mat.Dot(d, l)
 }
 
-// ScreenShorter are the factors by which lengths are tried shorter than the median distance. From
-// that, in few columns, a search starts on a plateau where the structure is far finer.
+// ScreenShorter holds the factors by which starting lengths are shorter than the median distance.
+// In few columns, a search that starts at the median distance may start on a plateau if the
+// structure of the data is far finer.
 var ScreenShorter = [...]float64{5, 25}
 
-// Starts returns the θ that are tried before the search begins: with the lengths at their start,
-// and the shorter ones of ScreenShorter.
+// Starts returns the values of θ that are tried before the search begins: with the lengths at their
+// start, and with the shorter lengths of ScreenShorter.
 func (s *Space) Starts() (all [][]float64) {
 	first := make([]float64, len(s.Coords))
 	for i := range s.Coords {
@@ -131,7 +133,7 @@ func (s *Space) Starts() (all [][]float64) {
 	return all
 }
 
-// screened returns the number of coordinates whose start is one of several.
+// screened returns the number of coordinates with several starts.
 func (s *Space) screened() (n int) {
 	for i := range s.Coords {
 		if s.Coords[i].Screened {
@@ -189,8 +191,8 @@ func (s *Space) draw(start []float64, rng *rand.Rand) []float64 {
 	return theta
 }
 
-// noisier returns the least and the most by which the Noise of θ may rise for it and the Scales to
-// have a δ, as in scaled, that takes them into their bounds.
+// noisier returns the smallest and the largest rise of the Noise of θ for which some δ, as in
+// scaled, brings the Noise and the Scales into their bounds.
 func (s *Space) noisier(theta []float64) (lo, hi float64) {
 	var least, most float64 // range of the δ of scaled
 	if len(s.Scales) > 0 {
@@ -204,14 +206,15 @@ func (s *Space) noisier(theta []float64) (lo, hi float64) {
 	return c.Lo - 2*most - theta[s.Noise], c.Hi - 2*least - theta[s.Noise]
 }
 
-// scaledSteps is more than Newton's method takes, or bisection, until a float64 does not change.
+// scaledSteps exceeds the number of steps of Newton's method or of bisection after which a float64
+// no longer changes.
 const scaledSteps = 100
 
-// scaled moves the Scales of θ by a δ, and the Noise by 2δ, to where
+// scaled adds δ to the Scales of θ and 2δ to the Noise, with the δ that minimizes
 //
 //	weights·δ + ½e^(−2δ)·square + ½(θ − μ)ᵀΛ(θ − μ)
 //
-// is least within the bounds, and returns that. It is convex in δ.
+// within the bounds, and returns the minimum. The function is convex in δ.
 func (s *Space) scaled(theta []float64, weights, square float64) float64 {
 	if len(s.Scales) == 0 {
 		return 0.5*square + s.Penalty(theta, nil)

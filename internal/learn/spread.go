@@ -23,7 +23,7 @@ import (
 // The columns of dm·L are what gauss.Spread adds to V. glmLearner calls this after the final fit.
 
 // Factor returns the rows of L, one for each coordinate, where Σ = LLᵀ is the covariance of θ by
-// the curvature of the search at its best θ. It is nil if that is not positive definite. Settled
+// the curvature of the search at its best θ. It is nil if Σ is not positive definite. Settled
 // coordinates have rows of zeros.
 func (s *Run) Factor() [][]float64 {
 	var chol mat.Cholesky
@@ -46,9 +46,9 @@ func (s *Run) Factor() [][]float64 {
 	return rows
 }
 
-// Turn returns the derivative of α, the derivatives of the expectations in the latent means, in
-// free coordinate i, a parameter of the likelihood. It is taken by differences at means and
-// variances m and v of the latent values. A row whose expectation fails has 0.
+// Turn returns the derivative of α, the derivatives of the expectations in the latent means, with
+// respect to free coordinate i, a parameter of the likelihood. It uses differences at the latent
+// means m and variances v. A row whose expectation fails has 0.
 func (s *Space) Turn(t *term.Terms, m, v []float64, c term.Crew, theta []float64, i int) []float64 {
 	up, down := s.tilted(t, m, v, c, theta, i, LikelihoodStep),
 		s.tilted(t, m, v, c, theta, i, -LikelihoodStep)

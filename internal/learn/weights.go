@@ -26,7 +26,7 @@ import (
 // BlockPrior is the prior of the weights of a GLM as a function of its standard deviations, one
 // for each block of weights.
 type BlockPrior struct {
-	// Spread is, of each block, the sum of the variances of its columns in their units.
+	// Spread holds, for each block, the sum of the variances of its columns in their units.
 	Spread []float64
 
 	base  *site.LinearModel
@@ -85,7 +85,7 @@ func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
 			total++
 		}
 	}
-	// Scores of a class are made by its own blocks only.
+	// The scores of a class depend only on its own blocks.
 	for b := range p.Spread {
 		if classes > 1 {
 			p.Spread[b] *= total / float64(classes) / float64(n) / in[b]
@@ -105,7 +105,7 @@ func (p *BlockPrior) Columns() []int {
 	return n
 }
 
-// Over sets the space in which the standard deviations are, before the parameters of the
+// Over sets the space of the standard deviations, which come before the parameters of the
 // likelihood.
 func (p *BlockPrior) Over(s *Space) { p.space = s }
 
@@ -124,7 +124,7 @@ func (p *BlockPrior) Digest(d *save.Digest) {
 	d.Floats(p.unit)
 }
 
-// At returns the model at θ. The error wraps ErrParam where that is out of range.
+// At returns the model at θ. The error wraps ErrParam if θ is out of range.
 func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
 	sds, terms, err := p.space.At(p.base.Terms, theta)
 	if err != nil {
@@ -151,7 +151,8 @@ func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
 	return &lin, err
 }
 
-// Tilts returns the likelihoods a little to either side of θ in each parameter that is learned.
+// Tilts returns the likelihoods with each learned parameter slightly above and below its value at
+// θ.
 func (p *BlockPrior) Tilts(theta []float64) (tilts []rounds.Tilt, err error) {
 	at := func(i int, h float64) term.Likelihood {
 		t := slices.Clone(theta)
@@ -268,7 +269,8 @@ func (p *BlockPrior) Changes(h *parallel.Halt, u, a []float64) {
 	}
 }
 
-// eachOf calls f with columns and values of row r of x: with all of them, or those that are not 0.
+// eachOf calls f with the columns and values of row r of x: all of them, or only the stored ones if
+// x is sparse.
 func eachOf(x *design.Matrix, r int, f func(j int, v float64)) {
 	ind, val := x.Row(r)
 	for k, v := range val {
@@ -306,10 +308,10 @@ func (l *Weights) Digest(d *save.Digest) {
 	d.Text(fmt.Sprintf("weights, diagonal %t", l.diagonal))
 }
 
-// weightFit is the best q at one θ, near enough. The next fit overwrites its rows.
+// weightFit is the best q at one θ, to the requested accuracy. The next fit overwrites its rows.
 type weightFit struct {
 	lin            *site.LinearModel
-	f, gap         float64         // −ELBO, and by how much it may be too high
+	f, gap         float64         // −ELBO, and the nats by which it may be too high
 	mean, variance []float64       // mean and variances of the weights
 	rows           *term.Marginals // the expectations
 	factor         []float64       // the Cholesky factor of V⁻¹, or nil where that is diagonal
@@ -385,8 +387,8 @@ func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64)
 	return fit, l.workers.Halt.Err()
 }
 
-// fitOf returns the state of all rows. The error wraps sentinel.ErrNotFinite where rounding leaves
-// nothing of its ELBO.
+// fitOf returns the state of all rows. The error wraps sentinel.ErrNotFinite if its ELBO is lost in
+// rounding.
 func fitOf(s *site.WeightAlgebra) (*weightFit, error) {
 	q, w, d := &s.Batch.Cur, &s.Run, s.Lin.X.Cols
 	if q.Wild || !(w.Rounding()+w.Resolution() <= mostDrift) {
@@ -422,8 +424,8 @@ func (l *Weights) approach(s *site.WeightAlgebra) error {
 	return nil
 }
 
-// settle moves the mean of s with V fixed, which costs far less than a step, while that predicts
-// a gain above a small part of the given number of nats.
+// settle moves the mean of s with V fixed, which costs far less than a step, as long as the
+// predicted gain exceeds a small part of the given number of nats.
 func (l *Weights) settle(s *site.WeightAlgebra, slack float64) {
 	s.Blocks.Mover.X, s.Blocks.Mover.Index = s.Lin.X, nil
 	for range site.InnerNewtons {
@@ -481,7 +483,7 @@ func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack floa
 	return fit, nil
 }
 
-// diagonalSteps bounds the steps of a diagonal q at one θ, which are cheap and many.
+// diagonalSteps bounds the steps of a diagonal q at one θ. They are cheap, so the bound is high.
 const diagonalSteps = 300
 
 // slopes stores the gradient and the average information at q in x. The information is ½(D −

@@ -66,7 +66,7 @@ type cavities struct {
 	root func(index []int) (u []float64, rank int)
 }
 
-// oneDatum returns the part of the site of term n that belongs to one observation. A term of
+// oneDatum returns the fraction of the site of term n that belongs to one observation. A term of
 // weight w stands for w observations.
 func oneDatum(t *term.Terms, n int) float64 {
 	_, _, w, _ := t.Term(n)
@@ -238,7 +238,7 @@ func (c *cavities) affords(index []int, lik Likelihood) int {
 // move without it.
 type responder struct {
 	*cavities
-	base  term.Marginals // sites at the marginals with all data
+	base  term.Marginals // sites at the marginals with all observations
 	index []int          // indices of the sample
 	scale float64        // observations per member of the sample
 	cov   []float64      // covariances of the sample, both triangles; nil if they have a root

@@ -49,8 +49,8 @@ type classCavities struct {
 type ClassLogProb func(y float64, m, v []float64) float64
 
 // classPart is the part of the effect of leaving out a term that counts as unknown. The means and
-// precisions of its row follow the removal, but P_c couples the classes in other directions also.
-// On iris 6% of the effect are missing.
+// precisions of its row follow the removal, but P_c couples the classes in other directions too. On
+// iris 6% of the effect is missing.
 const classPart = 0.1
 
 // classBudget is the largest number of scores whose expectations the responses of other rows may

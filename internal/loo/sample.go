@@ -15,10 +15,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file estimates log p(y|w) of many rows from few of them, for weights that are too many for the
-// polynomial of series.go and for likelihoods that are no polynomials. Under q = N(m, V) the linear
-// predictor of row n is η_n + t with t ~ N(0, v_n). Each term splits into its projection to
-// polynomials of degree 2 and a small remainder,
+// This file estimates log p(y|w) of many rows from few of them, for models with too many weights
+// for the polynomial of series.go, and for likelihoods that are not close to polynomials. Under q =
+// N(m, V) the linear predictor of row n is η_n + t with t ~ N(0, v_n). Each term splits into its
+// projection to polynomials of degree 2 and a small remainder,
 //
 //	log p(y_n|η_n + t) = a_n + b_n t + c_n t² + ρ_n(t),   E_q ρ_n = E_q tρ_n = E_q t²ρ_n = 0.
 //
@@ -55,7 +55,7 @@ const (
 	leastSampled = 0.1
 
 	mostSampled   = 0.5 // the largest part of the rows that a sample may have
-	sampledPerRow = 128 // columns per row from which on products XᵀX take longer than draws
+	sampledPerRow = 128 // columns per row above which products XᵀX take longer than draws
 )
 
 // A sample is log p(y|m + δ) of all rows as constant + linear·δ + δᵀ square δ and a sum over the rows

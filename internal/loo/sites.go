@@ -16,8 +16,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Posterior is a Gaussian over N latent values with the prior N(0, K), in site form. GPs are left out
-// with it.
+// Posterior is a Gaussian over N latent values with the prior N(0, K), in site form. LOO of a GP
+// uses it.
 type Posterior struct {
 	terms       *term.Terms
 	m, gamma, a []float64

@@ -82,7 +82,7 @@ type ArrowFound struct {
 	LogPrior  float64     // log p(L), up to a constant
 	Next      *ArrowState // the end of the step
 	Promise   float64     // predicted gain of q at the present L
-	Gain      float64     // predicted gain of L, with what the sites add as they follow L
+	Gain      float64     // predicted gain of L, including the gain of sites that follow L
 	Rate      float64     // the estimate of 1 − ρ, by a probe or by site.ArrowSums.Rate
 	Probed    bool        // Rate comes from a probe
 }
@@ -427,7 +427,7 @@ func (c *ArrowClimb) farther() *ArrowState {
 	return s
 }
 
-// leastL is the part of a diagonal element of L that a longer step leaves.
+// leastL is the smallest fraction of a diagonal element of L that may remain after a longer step.
 const leastL = 0.25
 
 // moved returns the change of L in the step from q.

@@ -282,7 +282,7 @@ func (p *Part) Like(o *Part) error {
 	return nil
 }
 
-// shape is what parts have in common whose sums may be merged.
+// shape holds the sizes that two parts must share if their sums are to be merged.
 type shape struct {
 	size, looks, rows, docs, words, arrows int
 	sums                                   bool
@@ -303,7 +303,7 @@ func (p *Part) shape() shape {
 	return s
 }
 
-// Merge adds what o has, which it leaves as it is. On error p is as it was.
+// Merge adds the contents of o, which it does not change. On error p is unchanged.
 func (p *Part) Merge(o *Part) error {
 	if p == o {
 		return fmt.Errorf("a shard is merged with itself: %w", sentinel.ErrParam)

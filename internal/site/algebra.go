@@ -16,14 +16,14 @@ import (
 
 // Steps with noise come from a mini-batch or from an estimator that draws.
 const (
-	// noisyPivot is the part of the precision of a variable that such a step must leave to a site
-	// with a negative γ: a tenth, so its variance grows at most tenfold. Otherwise noise alone
-	// drives V toward losing positive definiteness, and the mean diverges with V.
+	// noisyPivot is the fraction of the precision of a variable that must remain after such a step
+	// if its site has a negative γ. It is a tenth, so a variance grows at most tenfold. Otherwise
+	// noise alone could make V lose its positive definiteness, and the mean would diverge with V.
 	noisyPivot = 0.1
 	// noisyHalvings is how often a step is halved for that reason before it is taken anyway.
 	noisyHalvings = 20
-	// mostHalvings is how often a step is halved until V is positive definite, to 1e-30 of its
-	// length.
+	// mostHalvings is the largest number of halvings until V is positive definite. They shorten a
+	// step to 1e-30 of its length.
 	mostHalvings = 100
 )
 
@@ -87,7 +87,8 @@ type PaperMove struct {
 
 // Step takes the step m from the estimates x of the terms in batch, or of all terms if batch is
 // nil. It halves the step until V is positive definite and, for noisy estimates, not too near the
-// edge of that. It returns how often. The error wraps sentinel.ErrNotPosDef if no length works.
+// edge of that. It returns how often. The error wraps sentinel.ErrNotPosDef if V is not positive
+// definite for any of these lengths.
 func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool,
 	h *parallel.Halt) (halved int, err error) {
 	if err := a.aim(x, batch, m); err != nil {

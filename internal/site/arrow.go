@@ -207,7 +207,7 @@ func (a *arrow) name(i int) string {
 	return fmt.Sprintf("the group of %d columns from %s on", f.Levels*f.Q, a.lin.Names[f.First])
 }
 
-// arrowChunk is the number of rows of a chunk of levels, at least.
+// arrowChunk is the smallest number of rows in a chunk of levels.
 const arrowChunk = 1024
 
 // sort sorts the rows by the levels of the first factor.

@@ -212,15 +212,15 @@ func (a *arrow) learnedLevels() (n int) {
 	return n
 }
 
-// gain returns by how much L may raise the ELBO. At the present sites, L raises log Z + log p(L) by a
-// gain that a Hessian H predicts. Sites that follow L make the Hessian flatter, (1 − ρ)H, and the
-// distance to the best L longer by a factor of 1/(1 − ρ), so the gain is divided by 1 − ρ. If ρ is
-// large or the model small, the gain of a joint step counts instead, if it is larger, or if the ELBO
-// falls on the way to the L of the profile.
+// gain returns the number of nats by which L may still raise the ELBO. With the sites held, the
+// best L raises log Z + log p(L) by a gain that the Hessian H predicts. If the sites follow L, the
+// Hessian is flatter, (1 − ρ)H, and the best L is farther away by a factor of 1/(1 − ρ), so the
+// gain is divided by 1 − ρ. If ρ is large or the model small, the gain of a joint step counts
+// instead, if it is larger, or if the ELBO falls on the way to the L of the profile.
 //
-// The sites of a start may belong to another L or to other hyperparameters, and still give the best q
-// at the present L: if the standard deviations are 0, only Xᵀb counts. So the gain is at the sites
-// that the terms give q, which the next step would take.
+// The sites of a start may belong to another L or to other hyperparameters, and still give the best
+// q at the present L: if the standard deviations are 0, only Xᵀb counts. The gain is therefore
+// computed at the targets of q, which are the sites of the next step.
 func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	a, x := s.mover, s.Cur
 	if x.Certain {

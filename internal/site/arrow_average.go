@@ -56,7 +56,8 @@ func (a *arrow) averageBend(t *arrowState) (first []int, bend []float64, slopes 
 	return first, o.bend, slopes
 }
 
-// averageLeast is the least diagonal element of L, as a part of the start, by which W_hhL is divided.
+// averageLeast is the smallest diagonal element of L, as a fraction of its start, by which W_hhL is
+// divided.
 const averageLeast = 1e-3
 
 // averageSlope returns 2∂log Z/∂Σ of factor k, which is in the border.

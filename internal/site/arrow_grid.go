@@ -100,9 +100,9 @@ type gridRun struct {
 
 // Integrate returns the posterior over the covariances of the factors that have a prior and few
 // levels with rows. It uses a grid for one parameter, a lattice for two standard deviations
-// (arrow_plane.go), and a design for up to ten parameters (arrow_design.go).
-// With none or more, and with a wide border, it returns nil. The other factors keep their
-// covariances.
+// (arrow_plane.go), and a design for up to ten parameters (arrow_design.go). It returns nil if
+// there is no such parameter, if there are more than ten, or if the border has more than
+// MostGridBorder columns. The other factors keep their covariances.
 func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 	a := s.mover
 	factors, params := a.gridFactors()

@@ -15,8 +15,8 @@ import (
 // one binary response. A joint step is Newton's step of L with the derivative of the sites by L.
 //
 // The marginals N(m, v) of a row change with L at fixed sites by the derivatives m_L and v_L, which
-// differences give. The site of the row answers. With e the change of
-// b − γm for a fixed m, and with the targets γ̂ and α̂ = E[ℓ′],
+// differences give. The site of the row responds. With e the change of b − γm for a fixed m, and
+// with the targets γ̂ and α̂ = E[ℓ′],
 //
 //	dm = m_L dL + v e,    e = δα + (γ − γ̂)dm − ½γ̂_m dv,
 //	dv = v_L dL − v² dγ,  dγ = δγ + γ̂_m dm + γ̂_v dv,
@@ -405,9 +405,9 @@ func (a *arrow) profileGain(x *term.Marginals) float64 {
 var jointParts = []float64{1, 0.25}
 
 // Steps to a standard deviation of 0 may converge slowly: its curvature may be 0 there as well, and
-// with LKJ the best correlation is in proportion to it. A standard deviation that is below sigmaKick
-// times its start, and below the part snapPart of the present one, is therefore set to 0 at first.
-// Tiny ones below snapTiny times their start are always set to 0.
+// with LKJ the best correlation is in proportion to it. A standard deviation is therefore set to 0
+// if it falls below sigmaKick times its start and below snapPart times its present value. A
+// standard deviation below snapTiny times its start is always set to 0.
 const (
 	snapPart = 0.8
 	snapTiny = 1e-3

@@ -8,9 +8,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file computes what an arrow needs from its rows: the sums XᵀΓX and Xᵀu, the products Xw,
-// and the variances of all rows. Goroutines share chunks of levels, and each level belongs to one
-// chunk, so the results have the same bits on any number of cores.
+// This file computes what an arrow needs from its rows: the sums XᵀΓX and Xᵀu, the products Xw, and
+// the variances of all rows. Each goroutine works on whole chunks of levels, and each level belongs
+// to one chunk, so the results have the same bits on any number of cores.
 
 // arrowWork is the scratch memory of a goroutine.
 type arrowWork struct {

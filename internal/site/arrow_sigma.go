@@ -16,7 +16,7 @@ import (
 //
 // at these sites, where Z normalizes the prior times the sites, h = Xᵀb and m is the mean. That
 // needs the sums over rows that the next Cover needs anyway, so L costs no passes. The value of the
-// state is then the negative ELBO at that L minus log p(L), which every step may only lower.
+// state is then the negative ELBO at that L minus log p(L), and no step may raise it.
 //
 // The steps are Newton's in the elements of L, because a standard deviation of 0 is then an ordinary
 // point (arrow_curve.go, and arrow_cross.go for several factors). With several factors and a wide

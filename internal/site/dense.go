@@ -96,11 +96,11 @@ func (s *DenseAlgebra) holdPrior(h *parallel.Halt) {
 	dense.Copy(h, s.Cov, s.K)
 }
 
-// A sample of the terms estimates how many dimensions all terms determine. It has one of
-// sampledPart terms, but at least sampledLeast. If the terms of the sample determine
-// mostDetermined of their own dimensions or more, a variable has almost no information apart from
-// its own term. Blocks then find its mean and precision together, and outer steps took up to ten
-// times as many passes as elsewhere, and more time than blocks.
+// A sample of the terms estimates how many dimensions all terms determine. It has one in
+// sampledPart terms, but at least sampledLeast terms. If the terms of the sample determine at least
+// the fraction mostDetermined of their own dimensions, almost all information about a variable
+// comes from its own term. Blocks then find its mean and precision together. Outer steps took up to
+// ten times as many passes on such data as on other data, and more time than blocks.
 const (
 	sampledPart    = 8
 	sampledLeast   = 64
@@ -131,10 +131,10 @@ func (s *DenseAlgebra) determined() int {
 	return max(1, int(dims))
 }
 
-// denseBlock is about the number of terms in a block step. The product that replaces the sites of
-// a block costs O(denseBlock N²), and smaller blocks take more passes. From largeTerms terms V
-// does not fit into a second-level cache, and products of that rank wait for memory. Blocks then
-// have largeBlock terms, four columns of tiles.
+// denseBlock is about the number of terms in a block step. The product that replaces the sites of a
+// block costs O(denseBlock N²), and smaller blocks take more passes. If there are largeTerms terms
+// or more, V does not fit into a second-level cache, and products of that rank wait for memory.
+// Blocks then have largeBlock terms, four columns of tiles.
 const (
 	denseBlock = 32
 	largeBlock = 48

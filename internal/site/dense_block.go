@@ -11,8 +11,8 @@ import (
 // This file steps blocks of the sites of a DenseAlgebra. A block changes V by a matrix of low rank,
 // which is applied later together with others.
 
-// The inner problem of a block is solved until its predicted decrease is blockTol of its first
-// value or blockGoal nats, whichever is less, in at most blockEvals evaluations.
+// The inner problem of a block is solved until its predicted decrease is at most blockTol times the
+// first one and at most blockGoal nats, or for blockEvals evaluations.
 const (
 	blockTol   = 1e-3
 	blockGoal  = 1e-2
@@ -162,7 +162,8 @@ func (t *blockStep) putBack(s *DenseAlgebra, fraction float64) bool {
 	t.strong = strong
 	s.Later.Add(&t.exp)
 	if s.overdue() {
-		// If the crew halts it, the step is done anyway, and the next user of V catches up.
+		// If the crew halts catchUp, the step is complete nevertheless, and the next user of V
+		// catches up.
 		_ = s.catchUp()
 	}
 	s.drifted(&t.next)
@@ -208,9 +209,9 @@ func (s *DenseAlgebra) catchUp() error {
 	return nil
 }
 
-// drifted tracks the rounding of V. If a variance shrinks or grows by some factor, its relative
-// error grows by the same factor. When enough digits are lost, V is marked to be computed again
-// from the sites.
+// drifted tracks the rounding error of V. If a variance shrinks or grows by some factor, its
+// relative error grows by the same factor. When enough digits are lost, V is marked to be computed
+// again from the sites.
 func (s *DenseAlgebra) drifted(before *term.Marginals) {
 	const most = 1e-9
 	for i, v := range s.Cur.V {

@@ -33,9 +33,9 @@ func (g *DenseGap) Mean(k []float64, s *term.Marginals) float64 {
 	return 0.5 * floats.Dot(g.c, g.h)
 }
 
-// A bound on tr Δ − log|I + Δ| is loose if it exceeds loosePrecision times ½‖Δ‖²_F, the value
-// that it tends to. The exact value needs a factor of P + Γ̂. That pays if ‖Δ‖²_F is between
-// leastLoose and mostLoose, which holds for a pass or two of a run.
+// A bound on tr Δ − log|I + Δ| is loose if it exceeds loosePrecision times ½‖Δ‖²_F, the value that
+// it tends to. The exact value needs a factor of P + Γ̂. It pays if ‖Δ‖²_F is between leastLoose
+// and mostLoose, as in one or two passes of a run.
 const (
 	loosePrecision = 1.02
 	leastLoose     = 1e-3

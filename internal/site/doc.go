@@ -25,11 +25,11 @@
 // A Problem minimizes KL(q‖cavity) − ΣE[ℓ] over the sites of some terms, with the others fixed:
 // over all terms with the prior, or over a block with a cavity. It uses only the Mover.
 //
-// An Algebra is q with its updates, and the Solver drives it. BaseAlgebra is the Algebra of any Base.
-// Five algebras build on it: DenseAlgebra for GPs, DualAlgebra for linear models with at least as
-// many weights as rows, WeightAlgebra for linear models in their weights, SpanAlgebra for linear
-// models in the span of few rows, and ArrowAlgebra for mixed models. Diagonal and low-rank covariances are not determined by
-// the sites, so FactoredAlgebra optimizes means and factors by L-BFGS.
+// An Algebra is q with its updates, and the Solver drives it. BaseAlgebra is the Algebra of any
+// Base. Five algebras build on it: DenseAlgebra for GPs, DualAlgebra for linear models with at
+// least as many weights as rows, WeightAlgebra for linear models in their weights, SpanAlgebra for
+// linear models in the span of few rows, and ArrowAlgebra for mixed models. Sites do not determine
+// diagonal and low-rank covariances, so FactoredAlgebra optimizes means and factors by L-BFGS.
 //
 // A Proof bounds the gap: how many nats the ELBO of q is below the best ELBO of its family. It
 // requires that ℓ is concave. By duality any γ ≥ 0 and a of a concave model give a bound, and the
@@ -50,8 +50,8 @@
 // of its covariance. softmaxGPBase (softmax_gp.go) embeds softmaxBase for it, and restricts the
 // precisions to sites. The first step goes to the sites at the mode of the means, which L-BFGS
 // finds without covariances (softmax_start.go). Expectations are coarse far from the optimum
-// (coarse.go), and a proof waits until the gap is small (softmax_proof.go). If two classes are
-// stuck, the logit of their difference is solved instead (softmax_two.go).
+// (coarse.go), and a proof waits until the gap is small (softmax_proof.go). If a fit of two classes
+// is stuck, the logit of their difference is solved instead (softmax_two.go).
 //
 // # Steps
 //
@@ -74,7 +74,7 @@
 //	                                                         factor of e away
 //	narrow      the same means, variances below 1            expectations overflow
 //	stretch     twice the means and standard deviations      softmax models with slow steps
-//	walk        the solution by rates, in the dual           likelihoods of one exponential, if the
+//	walk        the solution by rates, in the dual           likelihoods with one exponential, if the
 //	                                                         others fail
 //	mode        the mode of the means                        terms contradict each other by more nats
 //	                                                         than float64 has digits for
@@ -84,8 +84,8 @@
 // 2,240 leap, 1,630 (Iterate) and 720 (when slow) targets of single sites, 410 walk, 350 alone,
 // 118 an outer step, 57 narrow, and 26 mode.
 //
-// The rarest two were tested by leaving them out, on 40,000 other problems. 248 of these try narrow:
-// without it three more fits do not converge, and one of the three is 1e10 nats from an optimum that
-// narrow reaches. 69 try mode: without it two problems with a known optimum return an error, four
-// more fits do not converge, and one reports an infinite gap. So both stay.
+// The rarest two were tested by leaving them out, on 40,000 other problems. 248 of these try
+// narrow. Without narrow, three more fits do not converge, and one of the three ends 1e10 nats from
+// an optimum that narrow reaches. 69 try mode. Without mode, two problems with a known optimum
+// return an error, four more fits do not converge, and one reports an infinite gap.
 package site

@@ -11,8 +11,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// This file fits linear models in as many variables as rows: DualAlgebra is the DenseAlgebra of the
-// covariance of the linear predictors, and turns its results into weights.
+// This file fits linear models with one variable per row. DualAlgebra is the DenseAlgebra of the
+// covariance of the linear predictors, and converts its results to weights.
 
 // DualAlgebra is the Algebra of a linear model with at least as many weights as rows. It is a
 // Gaussian process of the linear predictors with covariance K = XΛ0⁻¹Xᵀ. Its sites are the sites
@@ -45,8 +45,9 @@ func (s *DualAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	return e, nil
 }
 
-// DualPivot is the least part of B that may be left if the dual is chosen. The weights do better
-// below it, because their units do not matter.
+// DualPivot is the smallest pivot of B, as a fraction of its diagonal element, with which the dual
+// is chosen. Below it, the algebra of the weights is more accurate, because the units of the
+// weights do not matter.
 const DualPivot = 1e-6
 
 // Conditioned reports whether every pivot of B = I + Γ^½KΓ^½ is at least the part least of its
@@ -69,9 +70,9 @@ func NewDualAlgebra(l *LinearModel, k []float64, workers term.Crew) (*DualAlgebr
 }
 
 // Precisions estimates for each row the largest γ that it may reach under the prior covariance k.
-// That is the greatest of the γ of the row alone and the curvatures of its likelihood at linear
-// predictors near 0, with and without its offset, because other rows may hold it there. For a
-// likelihood with real responses the curvature at the response also counts.
+// It is the largest of the γ of the row alone and the curvatures of its likelihood at linear
+// predictors near 0, with and without its offset, because other rows may hold the predictor there.
+// For a likelihood with real responses the curvature at the response also counts.
 func (l *LinearModel) Precisions(h *parallel.Halt, k []float64) []float64 {
 	n := l.X.Rows
 	gamma := make([]float64, n)

@@ -253,10 +253,10 @@ func (s *FactoredAlgebra) begin() {
 // mostAstray bounds the steps of alone.
 const mostAstray = 10
 
-// alone leaves a state whose expectations overflow, because an exponential that overflows gives
-// no more than a direction. It moves to the least squares through the optimum of each term alone,
-// and reports whether that is better. If far is set, it continues with steps to the targets until
-// a state is at most half as bad.
+// alone leaves a state whose expectations overflow, because an exponential that overflows gives no
+// more than a direction. It moves to the least-squares fit to the optima of the single terms, and
+// reports whether that is better. If far is set, it continues with steps to the targets until a
+// state is at most half as bad.
 func (s *FactoredAlgebra) alone(far bool) bool {
 	d := s.Lin.X.Cols
 	for k := range 1 + mostAstray {
@@ -287,8 +287,8 @@ func (s *FactoredAlgebra) alone(far bool) bool {
 	return false
 }
 
-// leastPromise returns a lower bound on the predicted gain of a step of the mean alone, V held:
-// ½gᵀA⁻¹g ≥ ½ Σ_j g_j²/(D A_jj), because A ≼ D diag(A). The step itself may predict less. If
+// leastPromise returns a lower bound on the predicted gain of a step of the mean alone, with V
+// held: ½gᵀA⁻¹g ≥ ½ Σ_j g_j²/(D A_jj), because A ≼ D diag(A). The step itself may predict less. If
 // derivatives are absurd, its A is made positive definite, and if terms are not concave, it uses
 // curvature from earlier steps elsewhere. A has the weights |γ̂| here.
 func (s *FactoredAlgebra) leastPromise() (sum float64) {

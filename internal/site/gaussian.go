@@ -19,13 +19,14 @@ import (
 // No other step and no V are needed, because the precisions leave no gap if sites are at their
 // targets. The Ascend methods of DenseAlgebra and WeightAlgebra call direct.
 
-// weakNoise is the γ_nK_nn below which 1 − (B⁻¹)_nn leaves a variance fewer than 13 digits.
+// weakNoise is the value of γ_nK_nn below which the difference 1 − (B⁻¹)_nn has fewer than 13
+// digits.
 const weakNoise = 1e-3
 
 // roundedRows is the number of rows of K that a goroutine reads at a time.
 const roundedRows = 64
 
-// direct moves to the q of Gaussian noise, and reports whether it did. It does not if q is
+// direct moves to the q of Gaussian noise, and reports whether it did. It does not move if q is
 // already there, with marginals, or if rounding would lower the ELBO. The error comes from the
 // crew.
 func (s *DenseAlgebra) direct() (ok bool, err error) {

@@ -40,8 +40,8 @@ type innerMean struct {
 }
 
 // A search for the mean takes at most InnerNewtons Newton steps. Each step takes at most
-// innerSolves iterations, and ends when its residual falls by innerReduction. A V computed at a
-// mean that is not the best has no use.
+// innerSolves iterations, and ends when its residual falls by innerReduction. A V that is computed
+// far from the best mean is of no use.
 const (
 	InnerNewtons   = 8
 	innerHalves    = 5

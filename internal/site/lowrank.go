@@ -14,8 +14,8 @@ import (
 )
 
 // This file holds the low-rank family of covariances, V⁻¹ = diag(d) + UUᵀ, and the linear algebra
-// of FactoredAlgebra (factored.go): products with the Hessian of the mean, conjugate gradients
-// and the history of L-BFGS. The diagonal family is in factored.go.
+// of FactoredAlgebra (factored.go): products with the Hessian of the mean, conjugate gradients and
+// the history of L-BFGS. The diagonal family is in factored_diag.go.
 
 // lowRankFamily is the family of V with V⁻¹ = P = diag(d) + UUᵀ. Its coordinates are log e and U,
 // with d_j = e_j + leastUnique·(UUᵀ)_jj. The minimum of ½(tr(AV) + log|P|) is the
@@ -32,8 +32,8 @@ type lowRankFamily struct {
 	scratch  []float64
 }
 
-// leastUnique is about the least part of P_jj that belongs to d_j, because diag(d)⁻¹ − ZZᵀ loses
-// digits in proportion.
+// leastUnique is about the smallest fraction of P_jj that belongs to d_j, because diag(d)⁻¹ − ZZᵀ
+// loses digits in proportion to it.
 const leastUnique = 1e-6
 
 // NewLowRankFamily returns the family of the given rank. Its V is the inverse of diag(prec).

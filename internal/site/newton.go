@@ -12,7 +12,8 @@ import (
 
 // This file takes Newton's steps when steps to the targets of the sites converge slowly. Progress
 // detects that. The leap of Problem.Stride (problem_newton.go) uses siteNewton, and its walk uses
-// siteRates. A diagonal family uses the differences of siteNewton in diagNewton (factored.go).
+// siteRates. A diagonal family uses the differences of siteNewton in diagNewton
+// (factored_newton.go).
 
 // Progress measures how fast steps to the targets of the sites converge, by the gains that they
 // predict.
@@ -26,10 +27,10 @@ type Progress struct {
 }
 
 // Steps to the targets are slow if slowPasses passes reduce the predicted gain by less than a
-// factor of slowFall. On ordinary data a pass or two suffice for that factor. A hundred passes do
-// not, if expectations change more with the variance than with the mean. A predicted gain below
-// slowLeast nats may be rounding. After a Newton step fails, slowRest passes go by before the
-// next one.
+// factor of slowFall. On ordinary data one or two passes suffice for that factor. If expectations
+// change more with the variance than with the mean, a hundred passes do not suffice. A predicted
+// gain below slowLeast nats may be rounding. After a Newton step fails, slowRest passes go by
+// before the next one.
 const (
 	slowPasses = 6
 	slowFall   = 3
@@ -96,10 +97,10 @@ type siteNewton struct {
 	d, e []float64 // the step and its dual
 }
 
-// Differences of γ̂ are central. The distance is the part newtonDifference of a standard
-// deviation or of a variance, or of 1 if that is less, because exponentials change over a
-// distance of 1. It grows by newtonRounding times the number itself, to be above its rounding,
-// but by at most newtonFarthest.
+// Differences of γ̂ are central. The distance is newtonDifference times a standard deviation or a
+// variance, or times 1 if that is less, because exponentials change over a distance of 1. It grows
+// by newtonRounding times the number itself, to be above its rounding, but by at most
+// newtonFarthest.
 const (
 	newtonDifference = 1e-6
 	newtonRounding   = 1e-9
@@ -112,11 +113,12 @@ const (
 // term's curvature in other directions.
 const newtonFlat = 1e-3
 
-// The conjugate gradients end when two conditions hold. The squared residual is newtonTol of its
-// first value, and the gain of the last iteration is newtonTol of the gain of all iterations. A
-// more exact step makes the next step converge faster. They also end when the residual is only
-// rounding, and after newtonMost or N iterations, whichever is more. An iteration takes 2N²
-// operations and a step to the targets N³ or more, so N iterations cost no more than a pass.
+// The conjugate gradients end when two conditions hold. The squared residual is at most newtonTol
+// times its first value, and the gain of the last iteration is at most newtonTol times the gain of
+// all iterations. A more exact step makes the next step converge faster. They also end when the
+// residual is only rounding, and after newtonMost or N iterations, whichever is more. An iteration
+// takes 2N² operations and a step to the targets N³ or more, so N iterations cost no more than a
+// pass.
 const (
 	newtonTol     = 1e-6
 	newtonNothing = 1e-20
@@ -303,10 +305,10 @@ type siteRates struct {
 	step, da, dm []float64 // the steps of γ, a and m
 }
 
-// The steps end when no |ρ| exceeds ratesNear, and after at most ratesMost steps, because each
-// step takes a factor of e far from the optimum. In a step γ falls by at most a factor of
-// e^ratesFall, and never below the part ratesLeast of a precision. A row at that limit is asleep,
-// and wakes when its rate is larger. A step is small if no γ changes by more than the part
+// The steps end when no |ρ| exceeds ratesNear, and after at most ratesMost steps, because a step
+// far from the optimum changes γ by a factor of e. In a step γ falls by at most a factor of
+// e^ratesFall, and never below ratesLeast times a precision. A row at that limit is asleep, and
+// wakes when its rate is larger. A step is small if no γ changes by more than a fraction
 // ratesSmall. The Hessian of a step takes N³ operations, so it is used for up to ratesRows rows.
 const (
 	ratesNear  = 0.01

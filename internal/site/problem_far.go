@@ -69,8 +69,8 @@ func (p *Problem) departMany() bool {
 }
 
 // narrow keeps the means and sets variances below 1, for starts with expectations that overflow
-// because of large variances. It reports whether the value fell enough. 73 of 20,000 random problems
-// use it, and one of them has no finite ELBO without it.
+// because of large variances. It reports whether the value fell enough. Few problems use it, but
+// one of 20,000 random ones has no finite ELBO without it.
 func (p *Problem) narrow() bool {
 	s := &p.Cur
 	p.aimed, p.straight = false, false

@@ -10,8 +10,8 @@ import (
 )
 
 // This file finds the mode of the means of a Problem, for terms that contradict each other so much
-// that float64 has no digits left for the variances. Problem.escape calls mode. 28 of 20,000 random
-// problems use it, and six of them have no finite ELBO without it.
+// that float64 has no digits left for the variances. Problem.escape calls mode. Few problems use
+// it, but six of 20,000 random ones have no finite ELBO without it.
 
 // siteMode finds the mode of the means if exponentials of many terms compete. Steps of sites
 // change them by a factor of e each, and their precisions leave no digits for anything else. It

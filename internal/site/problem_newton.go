@@ -53,7 +53,7 @@ func (p *Problem) newtonStep(h float64) bool {
 }
 
 // walk moves to the solution of the dual (siteRates) if the value is lower there, and reports
-// whether it did. 20 of 20,000 random problems use it, and three of them have no finite ELBO without
+// whether it did. Few problems use it, but three of 20,000 random ones have no finite ELBO without
 // it.
 func (p *Problem) walk() bool {
 	r, s := &p.rates, &p.Try

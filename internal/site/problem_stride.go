@@ -124,10 +124,10 @@ func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 	return passes, false
 }
 
-// Iterate takes one accepted step: an Anderson step if that lowers the value, and else a step
-// along the segment to the target in natural parameters, halved until it does. If two halvings do
-// not help, the targets of single sites are tried before the segment is halved further. It returns
-// false if no step was accepted. If it was halted, it can be repeated.
+// Iterate takes one accepted step: an Anderson step if that lowers the value, and otherwise a step
+// along the segment to the target in natural parameters, halved until it lowers the value. If two
+// halvings do not help, the targets of single sites are tried before the segment is halved further.
+// It returns false if no step was accepted. If it was halted, it can be repeated.
 func (p *Problem) Iterate() bool {
 	t := p.t
 	if p.first(targetMoves, situation{}) {

@@ -14,14 +14,14 @@ import (
 // δ_c²/Σδ. A softmax has that curvature at a point, with δ = π. Problem.Stride calls aim (see
 // aimer in base.go), and the aim of softmaxGPBase begins with it.
 
-// coupled computes δ from the γ of a term, stores it in delta and returns 1/Σδ. Let t be the part
-// δ/Σδ of the class with the greatest γ, so 1/Σδ = x = t(1 − t)/γ for that γ. The parts of the
-// others are the lesser roots of γx = q(1 − q), and all parts add up to 1 if
+// coupled computes δ from the γ of a term, stores it in delta and returns 1/Σδ. Let t be the
+// fraction δ/Σδ of the class with the largest γ, so 1/Σδ = x = t(1 − t)/γ for that γ. The fractions
+// of the other classes are the smaller roots q of γx = q(1 − q), and all fractions add up to 1 if
 //
 //	f(t) = Σ_c q_c/(1 − t) − 1 = t/γ Σ_c 2γ_c/(1 + √(1 − 4γ_cx)) − 1 = 0,
 //
-// with sums over the others. The function rises from −1, and Newton's steps in a bracket find its
-// root.
+// with sums over the other classes. The function rises from −1, and Newton's steps in a bracket
+// find its root.
 //
 // Two classes have the same γ to rounding, and every δ with 1/δ_0 + 1/δ_1 = 1/γ has that
 // curvature. Equal elements lose no digits.
@@ -156,10 +156,10 @@ func (t *softmaxAim) save(c *save.Coder, aimed bool) {
 }
 
 // The curvatures of classes that are far apart vanish while their gradients do not. Newton's step
-// of the means may then be 10⁸ standard deviations long. Only a tiny part of it gains anything,
-// and the precisions, which go the same part of their way, stay where they are. The reach of the
-// means is therefore reachMore times the part taken of the last step, and whole steps let it
-// grow.
+// of the means may then be 10⁸ standard deviations long. Only a tiny fraction of it gains anything,
+// and the precisions, which move by the same fraction, hardly change. The next step of the means is
+// therefore at most reachMore times as long as the part of the last step that was taken, and whole
+// steps let this limit grow.
 const (
 	reachShort = 0.1 // a step is too long if less than this part of it is taken
 	reachMore  = 2

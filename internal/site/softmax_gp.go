@@ -259,8 +259,8 @@ func (a *softmaxGPBase) decrement() float64 {
 }
 
 // The aim of the precisions takes gpPrecisions conjugate gradients, and changes a precision by a
-// factor of at least e^−gpLess and at most 1 + gpMore. A precision of at most gpBound of its
-// prior precision that should decrease is at its bound and stays. Most precisions are at their
+// factor of at least e^−gpLess and at most 1 + gpMore. A precision that should decrease, but is at
+// most gpBound times its prior precision, is at its bound and stays. Most precisions are at their
 // bound under a wide prior, and would predict a gain that they cannot reach.
 //
 // If Newton's step predicts gpSharp times the gain, the precisions are flat, and their aim is

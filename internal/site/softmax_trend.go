@@ -3,8 +3,8 @@ package site
 import "github.com/pgsvi/pgsvi/internal/save"
 
 // trend estimates the gap of a softmax model from its last gains. If steps become slow, the
-// predicted gain of the next step is far below the gap. SoftmaxAlgebra and SoftmaxGP take the
-// greater estimate in Evaluate.
+// predicted gain of the next step is far below the gap. Evaluate of SoftmaxAlgebra and SoftmaxGP
+// uses the larger estimate.
 type trend struct{ past [2*trendSteps + 1]float64 }
 
 const (
@@ -14,8 +14,8 @@ const (
 
 // left records the ELBO of a new state and estimates its gap, in nats. It treats the gains of the
 // last trendSteps states and of the trendSteps states before as a geometric series. It returns 0
-// if there are not enough states, or if gains shrink so quickly that the predicted gain is a
-// better estimate. Gains that did not halve are expected once more.
+// if there are not enough states, or if gains shrink so quickly that the predicted gain is a better
+// estimate. If the gains did not halve, it expects the last gains once more.
 func (t *trend) left(elbo float64) float64 {
 	p := &t.past
 	if elbo != p[2*trendSteps] {

@@ -7,11 +7,11 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// This file frees a softmax model of two classes that is stuck. Two classes with one prior are
-// the logit of the difference z = η_1 − η_0, with half of the prior precision. Some kinds of
-// steps need one latent value and cannot be taken in two scores. Weights of rows that differ by
-// factors of 10⁸, or columns under a wide prior, therefore leave the scores far from the optimum.
-// SoftmaxAlgebra.Ascend solves the logit and returns to the scores.
+// This file frees a softmax model of two classes that is stuck. A model of two classes with one
+// prior is a logit model of the difference z = η_1 − η_0, with half of the prior precision. Some
+// kinds of steps need one latent value and cannot be taken in two scores. Weights of rows that
+// differ by factors of 10⁸, or columns under a wide prior, therefore leave the scores far from the
+// optimum. SoftmaxAlgebra.Ascend solves the logit and returns to the scores.
 
 const (
 	logitPasses = 8    // passes between two attempts while steps are slow

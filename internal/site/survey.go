@@ -10,8 +10,8 @@ import (
 
 // A pass over many rows is bound by memory. It costs more to write the means, variances and
 // expectations of all rows, and to read them again, than to compute them. A survey therefore does
-// all its work on a part of the rows, while they are in the cache, and keeps the results that the
-// caller needs. WeightAlgebra.rest calls it.
+// all its work on one part of the rows after another, while each is in the cache, and keeps only
+// the results that the caller needs. WeightAlgebra.rest calls it.
 
 // survey is a pass over all rows at given weights, by a WeightAlgebra.
 type survey struct {

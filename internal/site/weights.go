@@ -18,8 +18,8 @@ import (
 // This file fits GLMs with a full covariance in their weights. WeightAlgebra is their Algebra. It
 // approaches the optimum by blocks of rows (weights_block.go), continues with steps of all rows by
 // BaseAlgebra, and proves gap bounds (weights_gap.go). SpanAlgebra (weights_span.go) fits few rows
-// of many columns over the span of the rows. NewRowAlgebra (linear.go) chooses between them; GLM and SparseGP of the root package use
-// WeightAlgebra directly if there are more rows than weights.
+// of many columns over the span of the rows. NewRowAlgebra (linear.go) chooses between them. GLM
+// and SparseGP of the root package use WeightAlgebra directly if there are more rows than weights.
 
 // WeightMatrices is the largest number of D×D matrices of a model with a WeightAlgebra: 13
 // measured for three states, the prior, a step and a posterior, and two more for each of these

@@ -10,30 +10,32 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Constants of fits that read the rows several times:
+// These constants control fits that read the rows several times.
 const (
-	coldRows = 3000 // rows that a start from nothing is made of
-	coldGoal = 1    // nats of their best,
-	// or this, where they are all there is, and natural steps may not get on: terms are seen whole,
+	coldRows = 3000 // rows of the fit that a run starts from
+	coldGoal = 1    // goal of that fit, in nats
+	// coldAll is the goal instead if there are no other rows, and natural steps may converge slowly:
+	// because some terms are represented whole, in their own units, or because there are at most
+	// coldFew rows per weight.
 	coldAll     = 1e-6
-	coldFew     = 4  // in raw units, or if there are no more than this many rows per weight
-	sampleSteps = 3  // natural steps on the sample from there,
-	sampleGoal  = 10 // or until the predicted gain is below this
+	coldFew     = 4
+	sampleSteps = 3  // natural steps on the whole sample after that fit
+	sampleGoal  = 10 // predicted gain, in nats, below which these steps end early
 )
 
-// mostHalves bounds the halves of a natural step.
+// mostHalves is the largest number of halvings of a natural step.
 const mostHalves = 12
 
-// Ascent takes natural-gradient steps, and halves each step that lowers the ELBO.
+// Ascent takes natural-gradient steps, and halves a step while it lowers the ELBO.
 type Ascent struct {
 	Pass   *Pass
 	At     *gauss.Gaussian
 	Look   *Look // at At; nil before the first
 	Try    *gauss.Gaussian
 	Length float64 // length of the step to try, as a fraction of the natural step
-	// Short reports that the whole step lowered the ELBO, here or at the state from which a
-	// shorter step led here, although rounding does not explain that no fraction of it gains
-	// anything. The predicted gain is then not an estimate of the gap.
+	// Short reports that a whole natural step lowered the ELBO, either from the current state or
+	// from the state before it, for reasons other than rounding. The predicted gain is then no
+	// estimate of the gap.
 	Short  bool
 	halves int
 	Begun  bool    // the first pass was made
@@ -41,16 +43,17 @@ type Ascent struct {
 	gain   float64 // predicted gain of that step
 }
 
-// Start makes q, which it keeps, the state.
+// Start makes q the state and keeps q.
 func (a *Ascent) Start(q *gauss.Gaussian) {
 	*a = Ascent{Pass: a.Pass, At: q, Try: q, Length: 1, least: math.Inf(-1), gain: math.Inf(1)}
 }
 
-// Adopt makes look, a look at the state of a, its result, and its natural step the next state to try.
+// Adopt makes look the result at the state of a, and the end of its natural step the next state to
+// try.
 func (a *Ascent) Adopt(look *Look) { a.Look, a.Try = look, &look.Next }
 
-// Begin is the first pass over all rows, from a start by a sample of them: it finds what to try.
-// Otherwise it is Move.
+// Begin takes the first pass over all rows, if a starts from a fit to a sample. The pass finds the
+// first state to try. If all rows are in memory, Begin is Move.
 func (a *Ascent) Begin() error {
 	a.Begun = true
 	if a.Pass.From > 0 || a.Pass.Rows.All == nil {
@@ -75,7 +78,8 @@ func (a *Ascent) falls(err error) bool {
 // Stuck reports whether there is no further step to try.
 func (a *Ascent) Stuck() bool { return a.halves > mostHalves }
 
-// Move looks at the state to try, in one pass, which becomes the state if its ELBO is no lower.
+// Move evaluates the state to try in one pass. That state becomes the current state if its ELBO is
+// not lower.
 func (a *Ascent) Move() error {
 	if a.Stuck() {
 		return nil

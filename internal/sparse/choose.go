@@ -16,8 +16,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// lostNats estimates how many nats are lost at n rows if the given part of each of these
-// variances is lost, where costs are the nats for each unit of variance.
+// lostNats estimates the nats that the given number of rows lose if the given part of each variance
+// is lost. variance and cost describe a sample of the rows; cost holds the nats per unit of
+// variance.
 func lostNats(rows int, part float64, variance, cost []float64) float64 {
 	sum := 0.0
 	for i, c := range cost {
@@ -30,14 +31,13 @@ func lostNats(rows int, part float64, variance, cost []float64) float64 {
 
 const (
 	negligible    = 1e-13 // part of the variance of a row that is rounding
-	leastRounding = 4e-15 // the same, where that much more counts in nats
-	// roundings of a variance, and one for the root of the number of features, that what these
-	// leave of it may be off by
+	leastRounding = 4e-15 // the same if more would cost too many nats
+	// multiple of the rounding error of a variance that a residual variance may be off by; see blur
 	rounded       = 8
 	notPosDef     = 1e-6 // part of a variance that is more than rounding
-	mostInducing  = 500  // inducing inputs, where their number is ours to choose
-	leastInducing = 100  // the same of many classes
-	leaveInducing = 1e-8 // part of the total variance that these may leave
+	mostInducing  = 500  // default limit on the number of inducing inputs
+	leastInducing = 100  // the same for many classes
+	leaveInducing = 1e-8 // part of the total variance that inducing inputs may leave
 	leaveNats     = 1e-3 // nats that the inducing inputs may lose, which an ELBO does not show
 	hiddenNats    = 1e-8 // the cost that negligible variances may leave
 	// rows that estimate the cost of a variance if the cost of each row is not needed
@@ -47,12 +47,11 @@ const (
 	// ChooseRows is the number of rows of the sample that they are chosen from.
 	StreamRank = 200
 	ChooseRows = 10_000
-	// at so much of the lengths of the kernel: spread over all of the rows, they suit longer and
-	// shorter ones
+	// factor on the length scales: the inputs then spread over all rows, and suit other lengths too
 	chooseLength = 0.3
 
-	siteSteps   = 50   // most steps to the curvature of a site
-	siteSettled = 1e-2 // relative change of a curvature that is near enough
+	siteSteps   = 50   // steps to the curvature of a site, at most
+	siteSettled = 1e-2 // relative change of a curvature that ends the steps
 	siteStride  = 2    // units and standard deviations that a step may move, for exponentials
 	// prior variance above which a single observation would move to where log p is flat
 	siteWidest = 10
@@ -92,7 +91,7 @@ func Most(classes int) int {
 	return max(leastInducing, int(mostInducing*math.Sqrt(2/float64(classes))))
 }
 
-// Curvature returns about γ ≥ 0 of a single observation under the prior N(0, prior); see costs.
+// Curvature approximates the γ ≥ 0 of a single observation under the prior N(0, prior); see costs.
 func Curvature(lik term.Likelihood, y, prior float64) (gamma float64) {
 	if !(prior > 0) || math.IsInf(prior, 1) {
 		return 0
@@ -123,10 +122,10 @@ func Curvature(lik term.Likelihood, y, prior float64) (gamma float64) {
 
 // worth limits the cost of a choice of inducing inputs.
 type worth struct {
-	// nats of a unit of the variance of each row; nil means not to end before there are rank
+	// nats per unit of the variance of each row; nil means that only rank limits the choice
 	cost       []float64
 	part, nats float64 // fraction of all variance that may be left, and its largest cost
-	negligible float64 // part of a variance that counts as none
+	negligible float64 // part of a variance that counts as zero
 }
 
 // sampleWorth returns the variances under k of some rows of x with the terms t, and the cost per
@@ -305,7 +304,7 @@ func (v Division) Sample(h *parallel.Halt, r *Rows, lik Likelihood, rank int, en
 	return u.X, nil
 }
 
-// SampleSpread is Sample of rows that are spread over all, whatever they are worth.
+// SampleSpread is Sample with inducing inputs that are spread over all rows, whatever they gain.
 func (v Division) SampleSpread(h *parallel.Halt, r *Rows, rank int) (*mat.Dense, error) {
 	return spread(h, v.Rest, r.Sample(min(len(r.Y), ChooseRows)), max(1, rank-v.Wholes()))
 }
@@ -364,7 +363,7 @@ func spread(h *parallel.Halt, k Kernel, x *mat.Dense, rank int) (*mat.Dense, err
 	return u.X, nil
 }
 
-// gathered are rows with copies of others.
+// gathered holds rows and copies of other rows.
 type gathered struct {
 	at, others []float64
 	t          gram.Tile
@@ -372,8 +371,8 @@ type gathered struct {
 
 var gatherings = sync.Pool{New: func() any { return new(gathered) }}
 
-// columns stores the covariances of the rows at of x with those at others in dst, row after row, by
-// differences, exact where rows are close.
+// columns stores the covariances of the rows of x at the indices at with the rows at others in dst,
+// row by row. It uses differences of rows, which are exact if rows are close.
 func columns(k Kernel, dst []float64, x blas64.General, at, others []int) {
 	defer parallel.At(nil, func(i int) string {
 		return fmt.Sprintf("covariances of row %d",

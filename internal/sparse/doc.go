@@ -6,8 +6,8 @@
 // has the features L⁻¹k(Z, x): with weights w ~ N(0, I), its latent value is f(x) = L⁻¹k(Z, x)ᵀw
 // + ε. Inducing holds these values. A Division states which terms of k are represented whole, by
 // one value per weight; the rest of k is represented by its values at inducing inputs Z. Inducing
-// inputs are chosen by what each row loses (Choose, Sample, SampleSpread), moved along the
-// gradient of the ELBO (Move), or given (Among).
+// inputs are chosen by how much each row would lose without them (Choose, Sample, SampleSpread),
+// moved along the gradient of the ELBO (Move), or given (Among).
 //
 // # Passes
 //

@@ -28,23 +28,23 @@ import (
 // The rest of the kernel is represented by values at inducing inputs.
 type Division struct {
 	Kernel Kernel
-	Whole  []Whole // terms that are seen whole
+	Whole  []Whole // terms that are represented whole
 	Rest   Kernel  // the rest of the kernel; nil means nothing
-	Open   bool    // the rest has latent values, and is not noise alone
+	Open   bool    // the rest has latent values, so it is not only noise
 }
 
-// Whole is a term of a kernel that is seen whole.
+// Whole is a term of a kernel that is represented whole.
 type Whole struct {
 	Kernel Kernel
-	Term   int        // the number of the term of the kernel that it is, or is in
+	Term   int        // number of this term in the kernel, or of the term that contains it
 	Param  int        // index of its first parameter in the kernel
-	Basis  *mat.Dense // Inputs at which one feature alone is not zero
+	Basis  *mat.Dense // inputs at which only one feature is not zero
 }
 
-// Undivided returns the Division that sees all of k at inducing inputs.
+// Undivided returns the Division that represents all of k by inducing inputs.
 func Undivided(k Kernel) Division { return Division{Kernel: k, Rest: k, Open: true} }
 
-// Again returns the Division of k, which is the kernel of v with other parameters, that v is.
+// Again returns the same Division for k, which is the kernel of v with other parameters.
 func (v *Division) Again(k Kernel) Division {
 	if len(v.Whole) == 0 {
 		return Undivided(k)
@@ -53,7 +53,7 @@ func (v *Division) Again(k Kernel) Division {
 	return k.Whole(d)
 }
 
-// Wholes returns the number of values by which terms are seen whole.
+// Wholes returns the number of values that represent terms whole.
 func (v *Division) Wholes() (n int) {
 	for _, t := range v.Whole {
 		r, _ := t.Basis.Dims()
@@ -102,8 +102,9 @@ func (u *Inducing) Inputs() *mat.Dense {
 	return u.X
 }
 
-// part is a part of the inducing values: those at rows lo … hi−1 of x are values of a term,
-// which has a covariance with no others. The first of its parameters is number param of the kernel.
+// part is a part of the inducing values: the values at rows lo … hi−1 of x belong to one term, and
+// have no covariance with other values. Parameter param of the kernel is the first parameter of the
+// term.
 type part struct {
 	Kernel                Kernel
 	number, lo, hi, param int
@@ -156,7 +157,7 @@ func (v Division) with(rest *Inducing) (*Inducing, error) {
 }
 
 // beside returns the features of the rows of x under u, row by row. f holds the features of the
-// rows of x without the whole terms.
+// same rows without the whole terms.
 func (u *Inducing) beside(h *parallel.Halt, x *mat.Dense, f []float64) []float64 {
 	n, _ := x.Dims()
 	m, first := u.Rank(), u.Wholes()
@@ -173,7 +174,7 @@ func (u *Inducing) beside(h *parallel.Halt, x *mat.Dense, f []float64) []float64
 	return all
 }
 
-// wholeFeatures appends the features of a row under the terms that are seen whole.
+// wholeFeatures appends the features of a row under the terms that are represented whole.
 func (v *Division) wholeFeatures(dst, row []float64) []float64 {
 	for _, t := range v.Whole {
 		n, _ := t.Basis.Dims()
@@ -188,14 +189,14 @@ func (v *Division) wholeFeatures(dst, row []float64) []float64 {
 // block is the number of rows that are computed at a time.
 const block = 128
 
-// inBlocks calls f(lo, hi) for blocks of rows that make up all n, on all cores. It ends early where
+// inBlocks calls f(lo, hi) for blocks of rows that cover all n rows, on all cores. It ends early if
 // h has stopped.
 func inBlocks(h *parallel.Halt, n int, f func(lo, hi int)) {
 	loop := parallel.Loop{Halt: h}
 	loop.Run(n, block, runtime.GOMAXPROCS(0), parallel.Func(func(_, lo, hi int) { f(lo, hi) }))
 }
 
-// Work are some rows with their features.
+// Work holds some rows with their features.
 type Work struct {
 	X     *mat.Dense
 	F     *mat.Dense // M×rows
@@ -212,7 +213,8 @@ func (u *Inducing) Room(w *Work, n int) *mat.Dense {
 	return w.X
 }
 
-// Features makes the features L⁻¹k(Z, x) of the rows in w. A row that is not finite is 0.
+// Features computes the features L⁻¹k(Z, x) of the rows in w. A row that is not finite has features
+// 0.
 func (u *Inducing) Features(w *Work) {
 	for i := range w.Known {
 		row := w.X.RawRowView(i)
@@ -224,7 +226,8 @@ func (u *Inducing) Features(w *Work) {
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.L, u.Rank()), w.F.RawMatrix())
 }
 
-// Left stores in v what the features in w leave of the prior variances of their rows.
+// Left stores the residual variances of the rows in w in v: the prior variances minus the part that
+// the features explain.
 func (u *Inducing) Left(w *Work, v []float64) {
 	clear(v)
 	if u.Rest != nil {
@@ -267,8 +270,7 @@ func (u *Inducing) cross(dst, x *mat.Dense) {
 	})
 }
 
-// At returns the features of the rows of x, N×M row by row, which are of no use where h has
-// stopped.
+// At returns the features of the rows of x, N×M, row by row. They are invalid if h has stopped.
 func (u *Inducing) At(h *parallel.Halt, x *mat.Dense) []float64 {
 	n, m := x.RawMatrix().Rows, u.Rank()
 	f := make([]float64, n*m)
@@ -282,8 +284,8 @@ func (u *Inducing) At(h *parallel.Halt, x *mat.Dense) []float64 {
 	return f
 }
 
-// Linear returns the model of terms at the rows of x in the features f, N×M, of these, which it
-// keeps, what the inducing inputs leave of the prior variances, and the largest of these.
+// Linear returns the linear model of terms at the rows of x, given their features f, N×M, which it
+// keeps. It also returns the sum of the residual variances, and the largest prior variance.
 func (u *Inducing) Linear(x *mat.Dense, terms *term.Terms, f []float64) (
 	lin *site.LinearModel, residual, most float64, err error) {
 	n, m := terms.Len(), u.Rank()
@@ -321,8 +323,8 @@ func (u *Inducing) Linear(x *mat.Dense, terms *term.Terms, f []float64) (
 	return lin, residual, most, nil
 }
 
-// Residual returns what the inducing values leave of the prior variances of r, from a sample of it,
-// and the largest of these variances.
+// Residual estimates the sum of the residual variances of r from its sample. It also returns the
+// largest prior variance in the sample.
 func (u *Inducing) Residual(r *Rows) (left, most float64, err error) {
 	prior := variances(nil, u.Kernel, r.X)
 	for i, v := range prior {
@@ -335,7 +337,7 @@ func (u *Inducing) Residual(r *Rows) (left, most float64, err error) {
 	return left * (float64(r.N) / float64(n)), floats.Max(prior), nil
 }
 
-// eachLeft calls f with each row of x and what the inducing values leave of its prior variance.
+// eachLeft calls f with the index of each row of x and the residual variance of the row.
 func (u *Inducing) eachLeft(x *mat.Dense, f func(i int, c float64)) {
 	n, cols := x.Dims()
 	v, w := u.RestVar(x), new(Work)
@@ -350,9 +352,9 @@ func (u *Inducing) eachLeft(x *mat.Dense, f func(i int, c float64)) {
 	}
 }
 
-// Loss returns about how many nats of the ELBO the variances that the inducing values leave of the
-// rows of r cost under lik, ½Σγ_n c_n, from a sample of r; see costs. If it is more
-// than a few nats, learned hyperparameters are biased, because smoother functions lose less.
+// Loss estimates, from a sample of r, the nats of the ELBO that the residual variances c_n of the
+// rows cost under lik, ½Σγ_n c_n; see costs. If it is more than a few nats, learned hyperparameters
+// are biased, because smoother functions lose less.
 func (u *Inducing) Loss(h *parallel.Halt, r *Rows, lik Likelihood) (nats float64) {
 	n := min(len(r.Y), ChooseRows)
 	x := r.Sample(n)
@@ -361,17 +363,17 @@ func (u *Inducing) Loss(h *parallel.Halt, r *Rows, lik Likelihood) (nats float64
 	return nats * (float64(r.N) / float64(n))
 }
 
-// blur returns the rounding error of a residual variance, if the prior variance is the given one.
+// blur returns the rounding error of a residual variance for the given prior variance.
 func (u *Inducing) blur(variance float64) float64 {
 	return dense.Epsilon * (rounded + math.Sqrt(float64(u.Rank()))) * variance
 }
 
 // jitterPart is the part of the largest variance that is added to each variance in K(Z, Z)
-// during a search for inducing inputs or hyper-parameters, so that inputs may be equal.
+// during a search for inducing inputs or hyperparameters, so that inputs may be equal.
 const jitterPart = 1e-10
 
-// Factored returns the inducing values of v with the inducing inputs z, which is kept, with the
-// jitter, or nil if their covariance has no factor.
+// Factored returns the inducing values of v, with the jitter, at the inducing inputs z, which it
+// keeps. It returns nil if their covariance has no factor.
 func (v Division) Factored(h *parallel.Halt, z *mat.Dense) *Inducing {
 	if len(v.Whole) > 0 {
 		var rest *Inducing
@@ -438,7 +440,7 @@ func (from *Inducing) Carry(u *Inducing, mean []float64, of *gauss.Gaussian) *ga
 	return of.Carry(to, mean)
 }
 
-// Digest shows d the inducing values.
+// Digest adds the inducing values to d.
 func (u *Inducing) Digest(d *save.Digest) {
 	u.Kernel.Identify(d)
 	for j := range u.Rank() {

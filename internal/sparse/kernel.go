@@ -11,23 +11,24 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Kernel has the methods of a covariance function k(x, x′) that this package uses. Derivatives
-// are in NumParams parameters of the Kernel. They may be the coordinates of Chain up to a factor.
+// Kernel has the methods of a covariance function k(x, x′) that this package uses. Derivatives are
+// with respect to the NumParams parameters of the Kernel, which may equal the coordinates of Chain
+// up to a factor.
 type Kernel interface {
 	gram.Kernel
-	// Chain turns derivatives into those by the coordinates that are learned, in place.
+	// Chain converts derivatives in place to derivatives with respect to the learned coordinates.
 	Chain(dst []float64)
-	// PullInputs adds Σ_j w_ij ∂k(x_i, y_j)/∂x_i to row i of dst. Where there are no such
-	// derivatives they are differences with the given step in each column.
+	// PullInputs adds Σ_j w_ij ∂k(x_i, y_j)/∂x_i to row i of dst. If k has no such derivatives,
+	// PullInputs uses differences with the given step in each column.
 	PullInputs(dst, w []float64, t *gram.Tile, step []float64)
 
-	// Whole returns the division of inputs of cols columns that represents as much as possible
-	// whole.
+	// Whole returns the Division for inputs of cols columns in which as many terms as possible are
+	// represented whole.
 	Whole(cols int) Division
-	// Shorter returns the kernel with its lengths multiplied.
+	// Shorter returns the kernel with its length scales multiplied by the given factor.
 	Shorter(by float64) Kernel
 	Name() string
-	// Identify shows d which it is.
+	// Identify adds the kernel and its parameters to d.
 	Identify(d *save.Digest)
 }
 
@@ -44,7 +45,7 @@ type Likelihood interface {
 type Fit func(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (
 	*gauss.Gaussian, error)
 
-// gaussian reports Gaussian noise, under which one step from any state is exact.
+// gaussian reports whether l is Gaussian noise, for which one step from any state is exact.
 func gaussian(l Likelihood) bool { return l.Noise() != 0 }
 
 // variances stores k(x_i, x_i) without noise in dst, and returns it; nil allocates.
@@ -58,8 +59,7 @@ func variances(dst []float64, k Kernel, x *mat.Dense) []float64 {
 	return dst
 }
 
-// cross stores the covariances of the rows of x and y in dst, which is of no use where h has
-// stopped.
+// cross stores the covariances of the rows of x and y in dst. They are invalid if h has stopped.
 func cross(h *parallel.Halt, k Kernel, dst, x, y *mat.Dense) {
 	gram.Cross(h, dst.RawMatrix(), k, x.RawMatrix(), y.RawMatrix())
 }

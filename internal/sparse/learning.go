@@ -24,8 +24,8 @@ const (
 	stagePart  = 5
 	mostStage  = 25_000
 	leastStage = 400 // with fewer rows there is only one stage
-	// firstTol and sampleTol are tolerances in nats of a stage that a larger one follows.
-	// sampleTol is multiplied by the weight of a row of the stage.
+	// firstTol and sampleTol are tolerances, in nats, of a stage that is followed by a larger
+	// stage. sampleTol is multiplied by the weight of a row of the stage.
 	firstTol  = 0.3
 	sampleTol = 0.15
 	// naturalRate is the ratio of the predicted gains of successive natural steps, until there is
@@ -35,7 +35,7 @@ const (
 	hopeful     = 3 // a pass computes derivatives if its expected predicted gain is below this times the slack
 	learnForm   = 4 // version of the saved state of a search
 	// infoSlack is the gap of q in nats, per weight of a row, below which the average information
-	// is accurate enough: the information where F∂₁ = m.
+	// is close enough to its value at the optimum, where F∂₁ = m.
 	infoSlack  = 1e-2
 	mostPasses = 20 // passes at one θ
 	// roughPart is the error allowed in the ELBO, relative to the gain of a step of the search.
@@ -79,8 +79,8 @@ type Space struct {
 	Lik    Likelihood
 	// Amplitudes lists the coordinates that are logarithms of standard deviations of latent values.
 	Amplitudes []int
-	// At returns kernel, kernel with derivatives, and likelihood at θ. It fails where θ is out of
-	// range.
+	// At returns the kernel, the kernel with derivatives and the likelihood at θ. It fails if θ is
+	// out of range.
 	At func(theta []float64) (k, slopes Kernel, lik Likelihood, err error)
 }
 
@@ -91,7 +91,7 @@ type Point struct {
 	At    *gauss.Gaussian
 	Look  *Look // at At
 	rows  int   // number of rows of the pass that found it
-	// counts is the number of rows times their weight, which is the number of rows that they stand for.
+	// counts is the number of rows times their weight, the number of rows that they represent.
 	counts float64
 }
 
@@ -246,8 +246,8 @@ func (l *Learning) allowance(rank int) float64 {
 	return leaveNats + each*float64(max(0, l.pass.Rows.N-rankRows))
 }
 
-// costs returns rows x of the sample, the prior variances of k at them, and the cost of each unit of
-// variance in nats. The costs are scaled so that their sum over x estimates that over all rows.
+// costs returns rows x of the sample, the prior variances of k at them, and the nats per unit of
+// variance. The costs are scaled so that their sum over x estimates the sum over all rows.
 func (l *Learning) costs(k Kernel, lik Likelihood) (x *mat.Dense, prior, cost []float64) {
 	r := l.pass.Rows
 	n := min(len(r.Y), rankRows)

@@ -21,8 +21,8 @@ type Look struct {
 	// Error of the ELBO due to rounding of the features. All states have the same error, so their
 	// differences are not affected.
 	Blurred float64
-	Next    gauss.Gaussian // where the natural step leads
-	Promise float64        // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
+	Next    gauss.Gaussian // end of the natural step
+	Promise float64        // predicted gain of that step, ½ΔmᵀP₊Δm + ¼tr((VΔP)²)
 	// Proved bound on the gap. It is +Inf if no bound is known, and 0 if proofs are off.
 	Bound float64
 	gram  []float64 // F diag(−∂₂)Fᵀ, lower triangle
@@ -194,10 +194,11 @@ func (u *Inducing) jitterGap(gram, slope []float64) float64 {
 	return u.Jitter * bound
 }
 
-// jitterRoundings is a multiple of the rounding of a product of matrices that is more than any.
+// jitterRoundings times machine precision bounds the relative rounding error of a product of
+// matrices.
 const jitterRoundings = 10
 
-// State writes or reads what a later step depends on.
+// State writes or reads everything that later steps depend on.
 func (x *Look) State(c *save.Coder, m int) {
 	c.Float(&x.ELBO, &x.Err, &x.Blurred, &x.Promise, &x.Bound)
 	x.Next.State(c, m)

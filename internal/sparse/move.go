@@ -13,19 +13,18 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Moving inducing inputs, in units of the deviation of each column, from trials in two dimensions
-// and eight.
+// These constants control moves of inducing inputs, in units of the standard deviation of each
+// column. They were chosen by trials in two and in eight dimensions.
 const (
-	movePairs = 10 // steps that the curvature remembers
-	// The longest move of a coordinate in the first step, whose length is a guess,
-	moveFirst  = 0.05
+	movePairs  = 10   // past steps from which the curvature is estimated
+	moveFirst  = 0.05 // largest move of a coordinate in the first step, whose length is a guess
 	moveMost   = 0.5  // largest move in any other step, so that neighbors do not pass each other
 	moveTries  = 6    // lengths of a step
 	movePart   = 1e-4 // fraction of the gain predicted by the slope that a step must reach
-	moveRow    = 3    // steps in a row
-	moveGain   = 1e-2 // that together gain fewer nats than these are the last
-	moveSlack  = 1e-4 // nats that q may be below its best
-	moveDiffer = 1e-5 // steps of differences, of kernels without derivatives in their inputs
+	moveRow    = 3    // the search ends after this many steps in a row
+	moveGain   = 1e-2 // that together gain fewer nats than this
+	moveSlack  = 1e-4 // nats by which q may miss its best
+	moveDiffer = 1e-5 // step of differences for kernels without derivatives in their inputs
 )
 
 // Move is the ELBO at the best q as a function of the inducing inputs.

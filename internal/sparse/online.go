@@ -10,7 +10,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Online adds rows to a state of the weights, each seen once. A block B of them moves q to
+// Online adds rows to a state q of the weights, and reads each row once. A block B of rows moves q
+// to
 //
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|z_n)].
 type Online struct {
@@ -20,7 +21,8 @@ type Online struct {
 	block site.WeightBlock
 }
 
-// NewOnline returns what changes q, of the weights of z, until h stops.
+// NewOnline returns an Online that starts from q, a state of the weights of z, and changes q. It
+// stops if h stops.
 func NewOnline(z *Inducing, q *gauss.Gaussian, h *parallel.Halt) *Online {
 	o := &Online{z: z, q: q, halt: h}
 	q.Halt = h

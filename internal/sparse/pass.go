@@ -27,17 +27,17 @@ const (
 	lanes     = 8
 )
 
-// laneMatrices is the number of M×blockRows matrices of a lane: covariances, features, and what
-// is made of them.
+// laneMatrices is the number of M×blockRows matrices of a lane: covariances, features, and their
+// products.
 const laneMatrices = 3
 
-// tilePairs is about how many covariances of a block are computed at a time: what it takes stays in
-// a cache of the second level.
+// tilePairs is about the number of covariances of a block that are computed at a time, so that
+// their data stay in a second-level cache.
 const tilePairs = gram.Rows * gram.Cols
 
 // keptResiduals is the number of rows whose residual variances are kept from one pass to the next
-// at the same inducing inputs and hyper-parameters: 64 MB, which spare every further pass one
-// solution with L.
+// at the same inducing inputs and hyperparameters: 64 MB, which save every later pass one
+// triangular solve with L.
 const keptResiduals = 8_000_000
 
 // Pass is a pass over rows at a state q(w) = N(m, P⁻¹) of the weights. It returns the exact ELBO
@@ -61,7 +61,7 @@ type Pass struct {
 	Lik     Likelihood
 	Fit     Fit // fits a few rows, as a start
 	Workers term.Crew
-	// Times is how many rows each row counts for, as a sample of more rows; 0 means 1.
+	// Times is the number of rows that each row of a sample represents; 0 means 1.
 	Times float64
 
 	// If glance is set, the metric is the metric of the prior, R = I and v = 0, and only some
@@ -90,19 +90,19 @@ type Pass struct {
 	loop   parallel.Loop
 }
 
-// lane is a block, and the sums of those before it.
+// lane holds a block and the sums over the earlier blocks of the lane.
 type lane struct {
 	x     []float64 // rows×D
 	rows  int
 	tile  gram.Tile
 	terms term.Terms
-	plain bool      // neither offsets nor weights
+	plain bool      // there are neither offsets nor weights
 	curve bool      // the block has a Gram matrix
-	k     []float64 // K(Z, x), M×rows, if there is an each
+	k     []float64 // K(Z, x), M×rows, if Pass.each is set
 	g     []float64 // G, M×rows
 	site  term.Marginals
 	c     []float64
-	b     []float64 // how far rounding may have moved c
+	b     []float64 // bounds on the rounding errors of c
 	w     []float64
 
 	value, err float64
@@ -240,7 +240,7 @@ func (p *Pass) through() error {
 // next returns where the values of the next row go.
 func (l *lane) next(d int) []float64 { return l.x[l.rows*d : (l.rows+1)*d] }
 
-// took takes the rest of that row, and does the blocks once every lane has one.
+// took stores the rest of that row, and processes the blocks once every lane has one.
 func (l *lane) took(p *Pass, y, offset, weight float64) error {
 	if l.rows == 0 {
 		l.terms.First = p.first
@@ -260,7 +260,7 @@ func (l *lane) took(p *Pass, y, offset, weight float64) error {
 	return p.flush()
 }
 
-// flush does the blocks there are.
+// flush processes the blocks that are not empty.
 func (p *Pass) flush() error {
 	n := p.busy
 	if n < lanes && p.lanes[n].rows > 0 {
@@ -283,7 +283,7 @@ func (p *Pass) flush() error {
 	return nil
 }
 
-// empty gives up the block.
+// empty discards the block.
 func (l *lane) empty() {
 	l.rows, l.plain = 0, true
 	t := &l.terms
@@ -306,7 +306,7 @@ func (p *Pass) tiles(l *lane, f func(t *gram.Tile, q part, lo int)) {
 	})
 }
 
-// do sums over the block of lane i.
+// do adds the block of lane i to the sums of the lane.
 func (p *Pass) do(i int) {
 	l := &p.lanes[i]
 	n, m := l.rows, p.Z.Rank()
@@ -400,8 +400,8 @@ func (p *Pass) repeat(s *term.Marginals) {
 	s.Err *= w
 }
 
-// kept returns where the residual variances of the block are from one pass to the next, nil if they
-// are not.
+// kept returns the memory that keeps the residual variances of the block between passes, or nil if
+// they are not kept.
 func (p *Pass) kept(l *lane) []float64 {
 	if first := l.terms.First; first+l.rows <= len(p.left) {
 		return p.left[first : first+l.rows]
@@ -409,7 +409,7 @@ func (p *Pass) kept(l *lane) []float64 {
 	return nil
 }
 
-// known reports whether they are known, and if so makes them c.
+// known reports whether the residual variances of the block are known, and copies them to c if so.
 func (p *Pass) known(l *lane) bool {
 	kept := p.kept(l)
 	if p.leftOf == nil || kept == nil {
@@ -431,7 +431,8 @@ func (p *Pass) leave(l *lane, k []float64) {
 	p.residuals(l)
 }
 
-// residuals makes c what the squares ‖f‖² of the features leave, which are in the place of v.
+// residuals computes c, the residual variances, from the squares ‖f‖² of the features, which are in
+// v.
 func (p *Pass) residuals(l *lane) {
 	x, k := l.block(p.Rows.Cols), p.Z.Rest
 	if k == nil {
@@ -448,7 +449,8 @@ func (p *Pass) residuals(l *lane) {
 	copy(p.kept(l), l.c)
 }
 
-// sum returns the sums of all lanes, stored in the first, of F in the place of G.
+// sum adds up the sums of all lanes in the first lane, converts them from G to F, and returns that
+// lane.
 func (p *Pass) sum() *lane {
 	s := &p.lanes[0]
 	for i := 1; i < len(p.lanes); i++ {

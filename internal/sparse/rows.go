@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Row is a row of data with its values, of use until the next row, and its weight.
+// Row is a row of data: its values, which are valid until the next row, and its weight.
 type Row struct {
 	Val               []float64
 	Y, Offset, Weight float64
@@ -23,7 +23,7 @@ type Row struct {
 // for the rest, unless the sample is complete.
 type Rows struct {
 	N, Cols           int
-	All               iter.Seq2[Row, error] // nil where the sample is all
+	All               iter.Seq2[Row, error] // nil if the sample has all rows
 	X                 *mat.Dense            // the sample
 	Y, Offset, Weight []float64             // nil Offset and Weight mean 0 and 1
 }
@@ -36,7 +36,7 @@ const (
 	sampleNumbers = 8_000_000
 )
 
-// ctxEvery is the number of rows between two looks at a context.
+// ctxEvery is the number of rows between two checks of a context.
 const ctxEvery = 16
 
 // The seeds of random choices, which equal the library's default seeds.
@@ -46,7 +46,7 @@ const seed1, seed2 = 0x5eed, 0xe1b0
 // time.
 func rowRand() *rand.Rand { return rand.New(rand.NewPCG(seed1, seed2)) }
 
-// sampleOf returns the number of rows of so many columns that are kept.
+// sampleOf returns the number of rows with the given number of columns that are kept.
 func sampleOf(cols int) int { return max(1000, min(SampleRows, sampleNumbers/(cols+1))) }
 
 // NewRows reads rows of the given number of columns once. It counts them and keeps a random
@@ -108,7 +108,7 @@ func (r *Rows) shuffle(rng *rand.Rand) {
 	})
 }
 
-// RowsOf returns the rows of terms at the rows of x, which it reads only.
+// RowsOf returns Rows with the rows of x and the terms t, which it does not change.
 func RowsOf(x *mat.Dense, t *term.Terms) *Rows {
 	n, cols := x.Dims()
 	most := sampleOf(cols)
@@ -147,7 +147,7 @@ func (r *Rows) Terms(lik Likelihood, n int) *term.Terms {
 // Sample returns the first n rows of the sample.
 func (r *Rows) Sample(n int) *mat.Dense { return r.X.Slice(0, n, 0, r.Cols).(*mat.Dense) }
 
-// Digest shows d the sample, under lik.
+// Digest adds the sample and its terms under lik to d.
 func (r *Rows) Digest(d *save.Digest, lik Likelihood) {
 	d.Int(r.N, r.Cols)
 	r.Terms(lik, len(r.Y)).Digest(d)

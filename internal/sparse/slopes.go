@@ -45,7 +45,7 @@ type slopes struct {
 	lik    [][2]Likelihood
 	scaled []scaling
 	info   bool
-	excess float64 // κ of the overfit that the objective makes up for
+	excess float64 // κ of the overfit that the objective corrects; see Learning.overfit
 
 	// If steps is set, one step per column, the derivatives are differences in the inducing
 	// inputs instead.
@@ -62,7 +62,7 @@ type slopes struct {
 	lanes [lanes]slopeLane
 }
 
-// slopeLane are the sums of a lane.
+// slopeLane holds the sums of a lane.
 type slopeLane struct {
 	grad      []float64 // in the parameters of the kernel, of ΣA∘∂K + ½Σ∂₂∂k
 	left      float64   // Σ∂₂c
@@ -117,8 +117,8 @@ type scaling struct {
 	rest   bool  // whether they include the values of the rest of the kernel
 }
 
-// scalingOf returns the scaling of u by coordinate c at θ. It returns false if the standard deviation
-// changes a value in another way, or none.
+// scalingOf returns the scaling of u by coordinate c at θ. It returns false if the standard
+// deviation scales no value, or changes a value in any other way.
 func scalingOf(u *Inducing, space *Space, theta []float64, c int) (v scaling, ok bool) {
 	v.coord = c
 	at := slices.Clone(theta)
@@ -250,7 +250,7 @@ func (s *slopes) overfit() {
 	dense.MulSquare(s.over, uv, u, m)
 }
 
-// add adds the block of lane i, at which l is.
+// add adds the current block of l, which is lane i.
 func (s *slopes) add(i int, l *lane) {
 	a, m, n := &s.lanes[i], s.p.Z.Rank(), l.rows
 	q := &l.site
@@ -408,7 +408,7 @@ func (s *slopes) inducingTiles(f func(t *gram.Tile, p part, lo, hi int)) {
 	})
 }
 
-// inner returns F diag(−∂₂)Fᵀ, both triangles of it, and W of a pass that found x.
+// inner returns both triangles of F diag(−∂₂)Fᵀ, and W, for the pass that returned x.
 func (s *slopes) inner(x *Look) (outer, w []float64) {
 	m := s.p.Z.Rank()
 	l := dense.LowerTriangle(s.p.Z.L, m)
@@ -438,8 +438,8 @@ func (s *slopes) inner(x *Look) (outer, w []float64) {
 	return outer, w
 }
 
-// moved returns the gradient of the ELBO in the inducing inputs, M×D, from the sums of a pass that
-// found x.
+// moved returns the gradient of the ELBO in the inducing inputs, M×D, from the sums of the pass
+// that returned x.
 func (s *slopes) moved(x *Look) []float64 {
 	m, d, a := s.p.Z.Rank(), len(s.steps), &s.lanes[0]
 	sum := a.z

@@ -52,19 +52,25 @@ func Parse(f *flag.FlagSet, args []string) (files []string, err error) {
 // whose arguments are args. It wraps ErrUsage.
 func Files(f *flag.FlagSet, verb, args string, count int, files []string) error {
 	found := fmt.Sprintf("too many files: %s", strings.Join(files, ", "))
-	switch {
-	case len(files) == count:
+	switch left := count - len(files); {
+	case left == 0:
 		return nil
-	case len(files) == 0:
-		found = "the file is missing"
-	case len(files) < count:
-		found = "the second file is missing"
+	case left == 1:
+		found = last(args, 1)[0] + " is missing"
+	case left > 1:
+		found = strings.Join(last(args, left), " and ") + " are missing"
 	}
 	want := fmt.Sprintf("run pgsvi %s %s", verb, args)
 	if given := f.Lookup("formula"); given != nil && len(files) > count {
 		want += ", with the formula in quotes, as in -formula 'y ~ x'"
 	}
 	return fmt.Errorf("%s; %s: %w", found, want, ErrUsage)
+}
+
+// last returns the last n words of text.
+func last(text string, n int) []string {
+	words := strings.Fields(text)
+	return words[len(words)-n:]
 }
 
 // Output checks the flags of files to write before anything is fitted. It returns an error if a file
