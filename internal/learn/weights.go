@@ -274,11 +274,7 @@ func (p *BlockPrior) Changes(h *parallel.Halt, u, a []float64) {
 func eachOf(x *design.Matrix, r int, f func(j int, v float64)) {
 	ind, val := x.Row(r)
 	for k, v := range val {
-		if ind == nil {
-			f(k, v)
-		} else {
-			f(int(ind[k]), v)
-		}
+		f(dense.Index(ind, k), v)
 	}
 }
 

@@ -153,10 +153,7 @@ func (c *levelCavity) factor(joint func(index []int) []float64) {
 			if v == 0 {
 				continue
 			}
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			weights = append(weights, j)
 		}
 		slices.Sort(weights)
@@ -167,10 +164,7 @@ func (c *levelCavity) factor(joint func(index []int) []float64) {
 	for a, i := range c.rows {
 		ind, val := c.l.X.Row(i)
 		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			if at, ok := slices.BinarySearch(weights, j); ok {
 				x[a*d+at] = v
 			}

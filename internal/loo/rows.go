@@ -235,10 +235,7 @@ func diagWithout(c gauss.Diagonal, at *cavities, x *design.Matrix, n int,
 	gamma float64) (v float64) {
 	ind, val := x.Row(n)
 	for k, z := range val {
-		j := k
-		if ind != nil {
-			j = int(ind[k])
-		}
+		j := dense.Index(ind, k)
 		if z *= z; z > 0 {
 			left := 1 - gamma*c[j]*z
 			if !(left > at.known) {
@@ -292,9 +289,7 @@ func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *di
 	clear(w.more)
 	ind, val := d.x.Row(n)
 	for k, z := range val {
-		if ind != nil {
-			k = int(ind[k])
-		}
+		k = dense.Index(ind, k)
 		w.v[k] /= 1 - gamma*w.v[k]*z*z
 	}
 	for k, i := range index {
@@ -303,9 +298,7 @@ func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *di
 		}
 		ind, val := d.x.Row(i)
 		for l, z := range val {
-			if ind != nil {
-				l = int(ind[l])
-			}
+			l = dense.Index(ind, l)
 			w.more[l] += dg[k] * z * z
 		}
 	}
@@ -318,9 +311,7 @@ func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *di
 func (d *diagonal) variance(n int, w *diagonalWork) (v float64) {
 	ind, val := d.x.Row(n)
 	for k, z := range val {
-		if ind != nil {
-			k = int(ind[k])
-		}
+		k = dense.Index(ind, k)
 		v += z * z * w.v[k]
 	}
 	return v
