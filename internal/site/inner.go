@@ -280,10 +280,7 @@ func (p *Problem) outerStep() bool {
 // outward moves to the given γ, and to the mean that follows from the targets at p.In.At with
 // them, if the value does not rise.
 func (p *Problem) outward(gamma []float64) bool {
-	x := &p.In.At
-	for i, g := range gamma {
-		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
-	}
+	p.toTargets(&p.In.At, gamma)
 	return p.Eval() && p.Accept()
 }
 
@@ -291,10 +288,9 @@ func (p *Problem) outward(gamma []float64) bool {
 func (p *Problem) again(x *term.Marginals) bool {
 	p.makeRoom()
 	t := &p.Try
-	for i, g := range p.Cur.Gamma {
-		t.Gamma[i], t.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
-		p.delta[i], p.U[i] = g-p.Base.Gamma[i], t.C[i]-p.Base.A[i]
-	}
+	p.toTargets(x, p.Cur.Gamma)
+	floats.SubTo(p.delta, t.Gamma, p.Base.Gamma)
+	floats.SubTo(p.U, t.C, p.Base.A)
 	copy(t.V, p.Cur.V)
 	t.LogDet = p.Cur.LogDet
 	h, ok := p.Mover.(holder)
