@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -15,7 +14,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
-	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 )
@@ -45,10 +43,8 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 	h.Watch(ctx)
 	defer h.Forget()
 	cov.Variances(c.v, l.X, nil)
-	s := term.Marginals{M: c.m, V: c.v, E: make([]float64, n), Tg: make([]float64, n),
-		D1: make([]float64, n)}
-	if err := l.Terms.Expect(&s, nil,
-		term.Crew{Workers: runtime.GOMAXPROCS(0), Halt: &h}); err != nil {
+	s, err := expectations(ctx, l.Terms, c.m, c.v)
+	if err != nil {
 		return nil, err
 	}
 	c.gamma, c.a, c.vary = s.Tg, s.D1, c.v
