@@ -206,16 +206,7 @@ func (p *BlockPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.T
 
 // columns returns the coordinate of each weight, or −1 if it has none.
 func (p *BlockPrior) columns() []int {
-	of := make([]int, len(p.Spread))
-	for b := range of {
-		of[b] = -1
-	}
-	for i := range p.space.Coords {
-		if at := p.space.Coords[i].Param; at < len(of) {
-			of[at] = i
-		}
-	}
-	cols := make([]int, len(p.block))
+	of, cols := p.coordinates(len(p.Spread)), make([]int, len(p.block))
 	for j, b := range p.block {
 		if cols[j] = -1; b >= 0 {
 			cols[j] = of[b]
