@@ -306,9 +306,7 @@ func (r *responder) answer(lik Likelihood, cov []float64, n int, l *Result,
 // start stores the means and variances of the sample in the cavity of n.
 func (r *responder) start(cov []float64, n int, part, left float64, w *responseWork) {
 	size := len(r.index)
-	for _, p := range []*[]float64{&w.c, &w.m, &w.v, &w.at, &w.of, &w.da, &w.dg, &w.cdg} {
-		*p = dense.Resize(*p, size)
-	}
+	dense.ResizeAll(size, &w.c, &w.m, &w.v, &w.at, &w.of, &w.da, &w.dg, &w.cdg)
 	gain, slope := part*r.gamma[n]/left, part*r.a[n]/left
 	for k, i := range r.index {
 		ci := cov[k]

@@ -61,13 +61,8 @@ func (t *innerMean) begin(s *term.Marginals, value float64, terms *term.Terms, i
 	t.Value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c
 	n := len(s.M)
 	t.next.Resize(n)
-	for _, v := range []*[]float64{&t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole} {
-		*v = dense.Resize(*v, n)
-	}
-	d := cov.weights()
-	for _, v := range []*[]float64{&t.ur, &t.s, &t.w, &t.uq, &t.uh} {
-		*v = dense.Resize(*v, d)
-	}
+	dense.ResizeAll(n, &t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole)
+	dense.ResizeAll(cov.weights(), &t.ur, &t.s, &t.w, &t.uq, &t.uh)
 }
 
 // find moves the mean until the predicted gain of a step is at most slack nats, or at most the

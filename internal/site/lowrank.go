@@ -488,9 +488,7 @@ const (
 // tol.
 func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float64, m covFamily,
 	tol float64, proof bool) {
-	for _, p := range []*[]float64{&c.r, &c.z, &c.p, &c.q} {
-		*p = dense.Resize(*p, len(g))
-	}
+	dense.ResizeAll(len(g), &c.r, &c.z, &c.p, &c.q)
 	clear(delta)
 	copy(c.r, g)
 	m.precondition(c.z, c.r, a)
