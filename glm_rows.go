@@ -556,7 +556,7 @@ func (l *rowsLearning) fit(theta []float64, slack, most float64, slopes bool) (x
 	if !ok && len(c.Tilts) > 0 {
 		return search.Point{F: math.Inf(1)}, nil
 	}
-	l.scale.Gradient(&x, r.g.lin.Prior.Prec, q.Mean, variance, q.L, lik)
+	l.scale.Gradient(&x, r.g.lin.Prior.Prec, q.Mean, variance, &gauss.Full{S: q}, lik)
 	return x, nil
 }
 
@@ -850,7 +850,7 @@ func (l *groupRowsLearning) fit(theta []float64, slack, most float64, slopes boo
 		return none, nil
 	}
 	mean, variance, cov := c.Moments()
-	l.scale.GradientBy(&x, r.g.lin.Prior.Prec, mean, variance, cov, lik)
+	l.scale.Gradient(&x, r.g.lin.Prior.Prec, mean, variance, cov, lik)
 	return x, nil
 }
 

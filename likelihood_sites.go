@@ -211,7 +211,7 @@ func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 		}
 	}
 	if k, ok := dense.AllFinite(row.Val); !ok {
-		return fmt.Errorf("row %d, column %d is %v: %w", n, columnOf(row.Ind, k), row.Val[k],
+		return fmt.Errorf("row %d, column %d is %v: %w", n, dense.Index(row.Ind, k), row.Val[k],
 			ErrNotFinite)
 	}
 	for _, v := range [...]float64{row.Y, row.Offset, row.Weight} {

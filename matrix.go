@@ -97,7 +97,7 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 			ErrShape)
 	}
 	if k, ok := dense.AllFinite(val); !ok {
-		return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", row, columnOf(ind, k), val[k],
+		return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", row, dense.Index(ind, k), val[k],
 			ErrNotFinite)
 	}
 	sorted := true
@@ -128,7 +128,7 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 	}
 	s.x.Ind, s.x.Val = slices.Grow(s.x.Ind, len(val)), slices.Grow(s.x.Val, len(val))
 	for k, v := range val {
-		j := columnOf(ind, k)
+		j := dense.Index(ind, k)
 		s.x.Cols = max(s.x.Cols, j+1)
 		if v != 0 {
 			s.x.Ind, s.x.Val = append(s.x.Ind, int32(j)), append(s.x.Val, v)
@@ -140,14 +140,6 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 
 // Reset removes all rows, but keeps the columns and the memory for new rows.
 func (s *Sparse) Reset() { s.x.Ptr, s.x.Ind, s.x.Val = s.x.Ptr[:0], s.x.Ind[:0], s.x.Val[:0] }
-
-// columnOf returns the column of the k-th value of a row; see Row.Ind.
-func columnOf(ind []int, k int) int {
-	if ind == nil {
-		return k
-	}
-	return ind[k]
-}
 
 func (s *Sparse) rows() int { return s.x.Rows() }
 

@@ -175,11 +175,3 @@ func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, 
 	}
 	return sx, sy, nil
 }
-
-// columnOf returns the column of value k of a row; see pgsvi.Row.
-func columnOf(ind []int, k int) int {
-	if ind == nil {
-		return k
-	}
-	return ind[k]
-}

@@ -119,14 +119,14 @@ func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 		}
 		if k, ok := dense.AllFinite(row.Val); !ok {
 			return sentinel.Wrap(pgsvi.ErrNotFinite,
-				"pgsvi: row %d, column %d is %v", i, columnOf(row.Ind, k),
+				"pgsvi: row %d, column %d is %v", i, dense.Index(row.Ind, k),
 				row.Val[k])
 		}
 		text = strconv.AppendFloat(text[:0], row.Y, 'g', -1, 64)
 		for k, v := range row.Val {
 			if v != 0 {
 				text = append(text, ' ')
-				text = strconv.AppendInt(text, int64(columnOf(row.Ind, k))+1, 10)
+				text = strconv.AppendInt(text, int64(dense.Index(row.Ind, k))+1, 10)
 				text = append(text, ':')
 				text = strconv.AppendFloat(text, v, 'g', -1, 64)
 			}

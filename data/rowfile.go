@@ -202,7 +202,7 @@ func (w *RowWriter) check(row pgsvi.Row) (width int, err error) {
 			v = float64(float32(v))
 		}
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return 0, fmt.Errorf("pgsvi: row %d, column %d is %v: %w", w.rows, columnOf(row.Ind, k),
+			return 0, fmt.Errorf("pgsvi: row %d, column %d is %v: %w", w.rows, dense.Index(row.Ind, k),
 				row.Val[k], pgsvi.ErrNotFinite)
 		}
 	}
@@ -234,7 +234,7 @@ func (w *RowWriter) putDense(b []byte, row pgsvi.Row) []byte {
 		clear(to)
 	}
 	for k, v := range row.Val {
-		j := columnOf(row.Ind, k)
+		j := dense.Index(row.Ind, k)
 		if w.opts.Float32 {
 			binary.LittleEndian.PutUint32(to[4*j:], math.Float32bits(float32(v)))
 		} else {
@@ -259,7 +259,7 @@ func (w *RowWriter) putSparse(b []byte, row pgsvi.Row) []byte {
 	next := 0
 	for k, v := range row.Val {
 		if keep(v) {
-			j := columnOf(row.Ind, k)
+			j := dense.Index(row.Ind, k)
 			b = binary.AppendUvarint(b, uint64(j-next))
 			next = j + 1
 		}

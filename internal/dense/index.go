@@ -1,9 +1,10 @@
 package dense
 
-// Index returns the index of the i-th term of batch. A nil batch stands for all terms in order.
-func Index(batch []int, i int) int {
-	if batch == nil {
+// Index returns element i of index, or i if index is nil. A nil index stands for all terms or all
+// columns in order.
+func Index[T int | int32](index []T, i int) int {
+	if index == nil {
 		return i
 	}
-	return batch[i]
+	return int(index[i])
 }

@@ -324,7 +324,7 @@ func TestSlices(t *testing.T) {
 			t.Errorf("row %d is %v", i, r)
 		}
 	}
-	if dense.Index(nil, 4) != 4 || dense.Index([]int{7, 5}, 1) != 5 {
+	if dense.Index[int](nil, 4) != 4 || dense.Index([]int{7, 5}, 1) != 5 {
 		t.Error("Index")
 	}
 }

@@ -213,10 +213,7 @@ func (g *Matrix) ColumnSpreads(weights []float64) (v, reach []float64) {
 			w = weights[i]
 		}
 		for k, x := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			if count[j] == 0 {
 				lo[j], hi[j] = x, x
 			}
@@ -232,10 +229,7 @@ func (g *Matrix) ColumnSpreads(weights []float64) (v, reach []float64) {
 			w = weights[i]
 		}
 		for k, x := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			v[j] += w * (x - mean[j]) * (x - mean[j]) / n
 		}
 	}

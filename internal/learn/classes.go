@@ -7,6 +7,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -106,15 +107,15 @@ func (l *Classes) fitAt(theta []float64, slack, most float64) (x search.Point, e
 //
 //	∂ELBO/∂log s_b = Σ_{cj∈b} [λ_cj((1 − 2r_cj)V_cjj + Σ_e r_ej²V_ejj + μ_cj²) − 1 + r_cj].
 //
-// It stores the information of the means, 2 Σ_c μ_cᵀE_b(Λ_c − Λ_cV_cΛ_c)E_dμ_c for blocks b and
-// d.
+// It stores the information of the means, ½ Σ_c r_ciᵀ(Λ_c⁻¹ − V_c)r_cj for the r of Pull, which is
+// 2Λ_cE_bμ_c for a block b.
 func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.LinearModel,
 	theta, params []float64) error {
 	mean, cov, err := s.Weights()
 	if err != nil {
 		return err
 	}
-	d, k, nf := len(lin.Names), lin.Terms.K, len(l.prior.space.Coords)
+	d, k, nf, classes := len(lin.Names), lin.Terms.K, len(l.prior.space.Coords), cov.(*gauss.Contrasts).Of
 	of, prec := l.prior.columns(), lin.Prior.Classes(k)
 	if len(of) == d {
 		of = slices.Repeat(of, k)
@@ -125,7 +126,6 @@ func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.Line
 		total[i%d] += p
 		shift[i%d] += p * mean[i]
 	}
-	classes := cov.(*gauss.Contrasts).Of
 	for c, class := range classes {
 		class.Diag(v[c*d : (c+1)*d])
 	}
@@ -139,26 +139,24 @@ func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.Line
 		if b >= 0 {
 			own := (1-2*share[i])*v[i] + common[i%d] + mean[i]*mean[i]
 			x.Grad[b] += 1 - share[i] - prec[i]*own
-			x.Info.SetSym(b, b, x.Info.At(b, b)+2*prec[i]*mean[i]*mean[i])
 		}
 	}
-	r, vr := make([]float64, d), make([]float64, d)
+	pull, err := l.prior.Pull(theta, mean)
+	if err != nil {
+		return err
+	}
+	own, left := make([]float64, d), make([]float64, d)
 	for c, class := range classes {
-		at, lm := of[c*d:(c+1)*d], make([]float64, d)
-		for j := range lm {
-			lm[j] = prec[c*d+j] * mean[c*d+j]
-		}
-		for b := range nf {
-			for j, to := range at {
-				if r[j] = 0; to == b {
-					r[j] = lm[j]
-				}
+		for i, ri := range pull {
+			class.Mul(left, ri[c*d:(c+1)*d])
+			if lin.Prior.Each == nil {
+				lin.Prior.Solve(own, ri[c*d:(c+1)*d])
+			} else {
+				floats.DivTo(own, ri[c*d:(c+1)*d], prec[c*d:(c+1)*d])
 			}
-			class.Mul(vr, r)
-			for j, e := range at {
-				if e >= 0 && e <= b {
-					x.Info.SetSym(b, e, x.Info.At(b, e)-2*lm[j]*vr[j])
-				}
+			floats.SubTo(left, own, left)
+			for j, rj := range pull[:i+1] {
+				x.Info.SetSym(i, j, x.Info.At(i, j)+0.5*floats.Dot(left, rj[c*d:(c+1)*d]))
 			}
 		}
 	}
@@ -168,9 +166,7 @@ func (l *Classes) slopes(x *search.Point, s *site.SoftmaxAlgebra, lin *site.Line
 	if params == nil {
 		return nil
 	}
-	if err := l.prior.effectSlopes(x, lin, theta, mean, cov.(*gauss.Contrasts)); err != nil {
-		return err
-	}
+	l.prior.effectSlopes(x, lin, theta, mean, pull, classes)
 	l.prior.addPriors(x, params)
 	l.prior.settle(x, params, k)
 	return nil

@@ -23,8 +23,8 @@ import (
 //
 //	−2 ∂ELBO/∂θ_i = (K − 1) G tr Λ∂_iΣ − Σ_gc [u_gcᵀS_iu_gc + (1 − 1/K) tr S_iV_gc],  S_i = Λ∂_iΣΛ.
 //
-// The derivative of the precision times the mean is −S_iu_gc. The average information is as in
-// Classes.slopes.
+// The derivative of the precision times the mean is −S_iu_gc. Classes.slopes computes the average
+// information.
 
 // Effect holds the rule by which the covariance Σ of one factor is learned. Its parameters are
 // t_i = ½ log(1 + s_i²/r_i²) for the Q standard deviations s_i of the effects, and unless Independent
@@ -434,19 +434,13 @@ func (p *BlockPrior) pullEffects(pull [][]float64, lin *site.LinearModel, theta,
 	}
 }
 
-// effectSlopes adds the gradient and the information of the coordinates of effects to x, in which
-// Classes.slopes has stored the others. The mean sums to 0 over the classes.
+// effectSlopes adds the gradient in the coordinates of effects to x. The means of the classes, whose
+// weights have the given covariances, sum to 0, and pull is Pull at these means.
 func (p *BlockPrior) effectSlopes(x *search.Point, lin *site.LinearModel, theta, mean []float64,
-	cov *gauss.Contrasts) error {
-	k, d := len(cov.Of), len(lin.Names)
-	pull, err := p.Pull(theta, mean)
-	if err != nil {
-		return err
-	}
+	pull [][]float64, classes []*gauss.Full) {
+	k, d := len(classes), len(lin.Names)
 	turns := p.turns(lin, theta)
-	effect := make([]bool, len(pull))
 	for _, t := range turns {
-		effect[t.coord] = true
 		x.Grad[t.coord] += 0.5 * float64((k-1)*t.Block.Levels) * t.trace
 		b := &t.Block
 		for c := range k {
@@ -455,28 +449,12 @@ func (p *BlockPrior) effectSlopes(x *search.Point, lin *site.LinearModel, theta,
 				mean[from+b.First:from+b.End()])
 		}
 	}
-	half, own := make([]float64, d), make([]float64, d)
-	for c, class := range cov.Of {
+	for _, class := range classes {
 		v := class.Sym()
 		for _, t := range turns {
 			x.Grad[t.coord] -= 0.5 * (1 - 1/float64(k)) * t.inner(v)
 		}
-		for i := range pull {
-			pi := pull[i][c*d : (c+1)*d]
-			class.Mul(half, pi)
-			lin.Prior.Solve(own, pi)
-			floats.Sub(own, half)
-			for j := range pull {
-				if j <= i && (effect[i] || effect[j]) {
-					x.Info.SetSym(i, j, x.Info.At(i, j)+0.5*floats.Dot(own, pull[j][c*d:(c+1)*d]))
-				}
-			}
-		}
 	}
-	for i := range pull {
-		x.Info.SetSym(i, i, max(x.Info.At(i, i), 0))
-	}
-	return nil
 }
 
 // flatEffect is the standard deviation of the parameter of a standard deviation above which its

@@ -234,7 +234,7 @@ func (l *Groups) fitSites(lin *site.LinearModel, theta []float64, slack, most fl
 	return x, err
 }
 
-// slopes stores the gradient and the average information in x; see Weights.slopes.
+// slopes stores the gradient and the average information in x; see BlockPrior.slopes.
 func (l *Groups) slopes(x *search.Point, s *site.ArrowAlgebra, lin *site.LinearModel,
 	theta []float64) error {
 	mean, cov, err := s.Weights()
@@ -243,27 +243,6 @@ func (l *Groups) slopes(x *search.Point, s *site.ArrowAlgebra, lin *site.LinearM
 	}
 	variance := make([]float64, len(mean))
 	cov.(*gauss.Arrow).BorderDiag(variance)
-	r, own, least := l.prior.slopes(x, lin, &s.Batch.Cur.Marginals, mean, variance, l.workers, theta)
-	informationBy(x, r, own, least, cov)
+	l.prior.slopes(x, lin, &s.Batch.Cur.Marginals, mean, variance, cov, l.workers, theta)
 	return l.workers.Halt.Err()
-}
-
-// informationBy stores ½(D − rᵀVr), at least of least, in x, for the covariance V.
-func informationBy(x *search.Point, r []float64, own *mat.SymDense, least []float64, cov gauss.Cov) {
-	nf := len(x.Grad)
-	d := len(r) / max(1, nf)
-	col, vr := make([]float64, d), make([]float64, d)
-	for i := range nf {
-		for j := range col {
-			col[j] = r[j*nf+i]
-		}
-		cov.Mul(vr, col)
-		for k := range i + 1 {
-			for j := range col {
-				col[j] = r[j*nf+k]
-			}
-			x.Info.SetSym(i, k, 0.5*(own.At(i, k)-floats.Dot(vr, col)))
-		}
-		x.Info.SetSym(i, i, max(x.Info.At(i, i), least[i], 0))
-	}
 }

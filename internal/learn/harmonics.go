@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -259,15 +260,7 @@ func evidenceSample(x, y []float64, sine float64) (xs, ys []float64) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case x[a] < x[b]:
-			return -1
-		case x[a] > x[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x[a], x[b]) })
 	index := order[n-evidenceRows:]
 	if x[index[len(index)-1]]-x[index[0]] < 2*mostMultiple*sine {
 		for i := range index {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -109,13 +110,12 @@ func (h *heldSites) at(theta []float64) search.Point {
 			variance[j] += v * v
 		}
 	}
-	if h.noise == 0 {
-		h.prior.Gradient(&x, prec, mean, variance, factor, nil)
-		return x
+	var lik []rounds.Tilted
+	if h.noise > 0 {
+		x.F += 0.5 * (part*h.square - h.weight*math.Log(part))
+		lik = append(lik, h.noisy(part*h.square, fit, prec, mean, variance))
 	}
-	x.F += 0.5 * (part*h.square - h.weight*math.Log(part))
-	noise := h.noisy(part*h.square, fit, prec, mean, variance)
-	h.prior.Gradient(&x, prec, mean, variance, factor, []rounds.Tilted{noise})
+	h.prior.Gradient(&x, prec, mean, variance, &gauss.Full{S: &gauss.Gaussian{L: factor}}, lik)
 	return x
 }
 

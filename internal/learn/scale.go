@@ -81,10 +81,15 @@ func (s *scaleState) over(lo, hi float64) float64 {
 	return best
 }
 
-// certify proves the bound of the scales of want, of the q that find returns at log s², first at
-// the given scale.
-func certify(h *parallel.Halt, want Interval, first float64,
+// certify proves the bound of the scales of want, first at the given scale. The function find returns
+// the bound of a q that it fits at log s², with the crew that use sets before. The error names the scale,
+// or is the error of ctx.
+func certify(ctx context.Context, use func(c term.Crew), want Interval, first float64,
 	find func(at float64) (*scaleState, error)) (*Proof, error) {
+	h := new(parallel.Halt)
+	h.Watch(ctx)
+	defer h.Forget()
+	use(term.Crew{Workers: 1, Halt: h})
 	c := &Proof{ELBO: math.Inf(-1)}
 	type cell struct{ lo, hi, bound float64 }
 	var cells []cell
@@ -104,8 +109,11 @@ func certify(h *parallel.Halt, want Interval, first float64,
 	next := min(max(2*math.Log(first), least), most)
 	for { // ends after scaleSteps
 		s, err := find(next)
+		if halted := h.Err(); halted != nil {
+			return nil, halted
+		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w, at the scale %v", err, math.Exp(0.5*next))
 		}
 		states = append(states, s)
 		if c.Steps++; s.elbo > c.ELBO {
@@ -168,26 +176,17 @@ func (p *gramScale) Changes(*parallel.Halt, []float64, []float64)           {}
 // s², where s is the scale. The terms must be log-concave. At the scale first, the covariance is k.
 func CertifyGram(ctx context.Context, terms *term.Terms, k []float64, first float64,
 	want Interval) (*Proof, error) {
-	var halt parallel.Halt
-	halt.Watch(ctx)
-	defer halt.Forget()
 	l := NewLatent(&gramScale{terms, k, 2 * math.Log(first)}, nil, terms.Len())
-	l.Use(term.Crew{Workers: 1, Halt: &halt})
-	return certify(&halt, want, first, func(at float64) (*scaleState, error) {
+	return certify(ctx, l.Use, want, first, func(at float64) (*scaleState, error) {
 		x, err := l.Evaluate([]float64{at}, scaleSlack*want.Within, math.Inf(1), false)
+		if err == nil && math.IsInf(x.F, 1) {
+			err = fmt.Errorf("the ELBO: %w", sentinel.ErrNotFinite)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if math.IsInf(x.F, 1) {
-			return nil, fmt.Errorf("the ELBO at the scale %v: %w", math.Exp(0.5*at),
-				sentinel.ErrNotFinite)
-		}
 		l.Keep(true)
-		s := l.scaleState(at)
-		if err := halt.Err(); err != nil {
-			return nil, err
-		}
-		return s, nil
+		return l.scaleState(at), nil
 	})
 }
 
@@ -249,29 +248,14 @@ func (s *scaleState) finish(size, err float64) {
 // CertifyWeights proves the bound for the scales of all weights in the blocks of prior. The terms
 // must be log-concave.
 func CertifyWeights(ctx context.Context, prior *BlockPrior, want Interval) (*Proof, error) {
-	first := prior.scale()
-	var halt parallel.Halt
-	halt.Watch(ctx)
-	defer halt.Forget()
-	w := NewWeights(prior, false)
-	w.Use(term.Crew{Workers: 1, Halt: &halt})
-	return certify(&halt, want, first, func(x float64) (*scaleState, error) {
+	first, w := prior.scale(), NewWeights(prior, false)
+	return certify(ctx, w.Use, want, first, func(x float64) (*scaleState, error) {
 		q, err := w.fitFull(prior.scaled(first, x), []float64{x}, scaleSlack*want.Within)
-		if halted := halt.Err(); halted != nil {
-			err = halted
-		}
 		if err != nil {
-			return nil, fmt.Errorf("%w, at the scale %v", err, math.Exp(0.5*x))
+			return nil, err
 		}
 		w.Keep(true)
-		s, err := w.scaleState(q, x)
-		if halted := halt.Err(); halted != nil {
-			err = halted
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w, at the scale %v", err, math.Exp(0.5*x))
-		}
-		return s, nil
+		return w.scaleState(q, x)
 	})
 }
 

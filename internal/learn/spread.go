@@ -73,6 +73,15 @@ func (p *BlockPrior) Pull(theta, mean []float64) (pull [][]float64, err error) {
 	if prec == nil {
 		prec = lin.Prior.Prec
 	}
+	pull = p.pull(prec, mean)
+	if p.effects != nil {
+		p.pullEffects(pull, lin, theta, mean, lin.Terms.K)
+	}
+	return pull, nil
+}
+
+// pull is Pull for the precisions prec, without effects.
+func (p *BlockPrior) pull(prec, mean []float64) (pull [][]float64) {
 	pull = make([][]float64, len(p.space.Coords))
 	for i := range pull {
 		pull[i] = make([]float64, len(mean))
@@ -83,10 +92,7 @@ func (p *BlockPrior) Pull(theta, mean []float64) (pull [][]float64, err error) {
 			pull[i][j] = 2 * prec[j%len(prec)] * m
 		}
 	}
-	if p.effects != nil {
-		p.pullEffects(pull, lin, theta, mean, lin.Terms.K)
-	}
-	return pull, nil
+	return pull
 }
 
 // Curved is the matrix Λ + XᵀΓX of a diagonal q, whose V is not its inverse.

@@ -17,7 +17,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -207,16 +206,7 @@ func (p *BlockPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.T
 
 // columns returns the coordinate of each weight, or −1 if it has none.
 func (p *BlockPrior) columns() []int {
-	of := make([]int, len(p.Spread))
-	for b := range of {
-		of[b] = -1
-	}
-	for i := range p.space.Coords {
-		if at := p.space.Coords[i].Param; at < len(of) {
-			of[at] = i
-		}
-	}
-	cols := make([]int, len(p.block))
+	of, cols := p.coordinates(len(p.Spread)), make([]int, len(p.block))
 	for j, b := range p.block {
 		if cols[j] = -1; b >= 0 {
 			cols[j] = of[b]
@@ -274,11 +264,7 @@ func (p *BlockPrior) Changes(h *parallel.Halt, u, a []float64) {
 func eachOf(x *design.Matrix, r int, f func(j int, v float64)) {
 	ind, val := x.Row(r)
 	for k, v := range val {
-		if ind == nil {
-			f(k, v)
-		} else {
-			f(int(ind[k]), v)
-		}
+		f(dense.Index(ind, k), v)
 	}
 }
 
@@ -314,7 +300,7 @@ type weightFit struct {
 	f, gap         float64         // −ELBO, and the nats by which it may be too high
 	mean, variance []float64       // mean and variances of the weights
 	rows           *term.Marginals // the expectations
-	factor         []float64       // the Cholesky factor of V⁻¹, or nil where that is diagonal
+	cov            gauss.Cov       // V
 	logDet         float64         // log|V⁻¹|
 }
 
@@ -338,7 +324,7 @@ func (l *Weights) fitAt(theta []float64, slack, most float64) (x search.Point, e
 		return x, err
 	}
 	if x.F, x.Slack = q.f, q.gap; wanted(x.F, most) {
-		l.slopes(&x, q, theta)
+		l.prior.slopes(&x, q.lin, q.rows, q.mean, q.variance, q.cov, l.workers, theta)
 	}
 	return x, nil
 }
@@ -396,7 +382,7 @@ func fitOf(s *site.WeightAlgebra) (*weightFit, error) {
 	}
 	w.Invert()
 	fit := &weightFit{lin: s.Lin, f: q.Value, mean: w.Mean, variance: make([]float64, d),
-		rows: &q.Marginals, factor: w.L, logDet: w.LogDet}
+		rows: &q.Marginals, cov: &gauss.Full{S: w}, logDet: w.LogDet}
 	for j := range fit.variance {
 		fit.variance[j] = w.Inv[j*d+j]
 	}
@@ -472,13 +458,13 @@ func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack floa
 	if s.Cur.Wild {
 		return nil, fmt.Errorf("the ELBO: %w", sentinel.ErrNotFinite)
 	}
-	prec := s.Fam.(*site.DiagFamily).Cur
-	s.Cur.Gamma = s.Cur.Tg
-	fit := &weightFit{lin: lin, f: -s.Cur.Elbo, gap: gap, mean: s.Cur.Mean,
-		variance: make([]float64, d), rows: &s.Cur.Marginals}
+	prec, variance := s.Fam.(*site.DiagFamily).Cur, make(gauss.Diagonal, d)
 	for j, p := range prec {
-		fit.variance[j] = 1 / p
+		variance[j] = 1 / p
 	}
+	s.Cur.Gamma = s.Cur.Tg
+	fit := &weightFit{lin: lin, f: -s.Cur.Elbo, gap: gap, mean: s.Cur.Mean, variance: variance,
+		cov: variance, rows: &s.Cur.Marginals}
 	l.remember(theta, prec, s.Cur.Mean, make([]float64, d))
 	return fit, nil
 }
@@ -486,24 +472,16 @@ func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack floa
 // diagonalSteps bounds the steps of a diagonal q at one θ. They are cheap, so the bound is high.
 const diagonalSteps = 300
 
-// slopes stores the gradient and the average information at q in x. The information is ½(D −
-// rᵀVr). For a parameter of the likelihood, r = XᵀΓu with the column u that Latent has for it,
-// and D = uᵀΓu between such parameters. For a block b of weights, −r is 2Λ0E_b m and D is
-// 4mᵀE_bΛ0E_b m. D is 0 elsewhere. Negative γ are ignored.
-func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
-	r, own, least := l.prior.slopes(x, q.lin, q.rows, q.mean, q.variance, l.workers, theta)
-	information(x, r, own, least, q.variance, q.factor)
-}
-
-// slopes stores the gradient in x, and returns r, D and the least diagonal elements of the
-// information; see Weights.slopes. q holds the expectations of the rows, and mean and variance
-// belong to the weights.
+// slopes stores the gradient and the average information in x. q holds the expectations of the rows.
+// The weights have the given mean, the variances where their prior is learned, and the covariance V.
+// The information is ½(D − rᵀVr). For a parameter of the likelihood, r = −XᵀΓu with the column u that
+// Latent has for it, and D = uᵀΓu between such parameters. For a block b of weights, r is 2Λ0E_b m and
+// D is 4mᵀE_bΛ0E_b m. D is 0 elsewhere. Negative γ are ignored.
 func (p *BlockPrior) slopes(x *search.Point, lin *site.LinearModel, q *term.Marginals, mean,
-	variance []float64, c term.Crew, theta []float64) (r []float64, own *mat.SymDense,
-	least []float64) {
-	r, own = p.scaleSlopes(x, lin.Prior.Prec, mean, variance)
+	variance []float64, cov gauss.Cov, c term.Crew, theta []float64) {
+	r, own := p.scaleSlopes(x, lin.Prior.Prec, mean, variance)
 	nf := len(p.space.Coords)
-	least = make([]float64, nf)
+	least := make([]float64, nf)
 	var u []float64
 	for _, i := range p.space.likelihoods() {
 		if u == nil {
@@ -514,33 +492,16 @@ func (p *BlockPrior) slopes(x *search.Point, lin *site.LinearModel, q *term.Marg
 	if u != nil {
 		p.likelihoodInfo(r, own, u, lin.X, q)
 	}
-	return r, own, least
+	information(x, r, own, least, cov)
 }
 
 // Gradient stores the gradient and the average information in x, at q with the given mean and
-// variances of the weights, under a prior with precisions prec. factor is the Cholesky factor of
-// V⁻¹, and lik holds the sums over the rows for the learned parameters of the likelihood. See
-// Weights.slopes.
-func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []float64,
+// variances of the weights, and their covariance cov, under a prior with precisions prec. lik holds the
+// sums over the rows for the learned parameters of the likelihood. See slopes.
+func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance []float64, cov gauss.Cov,
 	lik []rounds.Tilted) {
-	r, own, least := p.gradient(x, prec, mean, variance, lik)
-	information(x, r, own, least, variance, factor)
-}
-
-// GradientBy is Gradient for the covariance cov of the weights.
-func (p *BlockPrior) GradientBy(x *search.Point, prec, mean, variance []float64, cov gauss.Cov,
-	lik []rounds.Tilted) {
-	r, own, least := p.gradient(x, prec, mean, variance, lik)
-	informationBy(x, r, own, least, cov)
-}
-
-// gradient stores the gradient in x. It returns r, D and the least information.
-func (p *BlockPrior) gradient(x *search.Point, prec, mean, variance []float64, lik []rounds.Tilted) (
-	r []float64, own *mat.SymDense, least []float64) {
-	r, own = p.scaleSlopes(x, prec, mean, variance)
-	nf := len(x.Grad)
-	of := p.space.likelihoods()
-	least = make([]float64, nf)
+	r, own := p.scaleSlopes(x, prec, mean, variance)
+	of, least := p.space.likelihoods(), make([]float64, len(x.Grad))
 	shrink := make([]float64, len(lik))
 	for k, at := range of {
 		x.Grad[at] = -lik[k].Slope
@@ -548,14 +509,12 @@ func (p *BlockPrior) gradient(x *search.Point, prec, mean, variance []float64, l
 			least[at] = 0.5 * lik[k].Curve
 			shrink[k] = shrunk(lik[k].Shared[k], lik[k].Curve)
 		}
-		for j, v := range lik[k].Pull {
-			r[j*nf+at] = -shrink[k] * v
-		}
+		floats.ScaleTo(r[at], shrink[k], lik[k].Pull)
 		for i, to := range of[:k+1] {
 			own.SetSym(at, to, shrink[k]*shrink[i]*lik[k].Shared[i])
 		}
 	}
-	return r, own, least
+	information(x, r, own, least, cov)
 }
 
 // likelihoods returns the coordinates that are parameters of the likelihood.
@@ -570,41 +529,30 @@ func (s *Space) likelihoods() (of []int) {
 
 // scaleSlopes stores the gradient of the blocks in x, and returns r and D of its information; see
 // slopes.
-func (p *BlockPrior) scaleSlopes(x *search.Point, prec, mean, variance []float64) (r []float64,
+func (p *BlockPrior) scaleSlopes(x *search.Point, prec, mean, variance []float64) (r [][]float64,
 	own *mat.SymDense) {
-	d, nf := len(mean), len(p.space.Coords)
+	nf := len(p.space.Coords)
 	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
-	r, own = make([]float64, d*nf), mat.NewSymDense(nf, nil)
+	r, own = p.pull(prec, mean), mat.NewSymDense(nf, nil)
 	for j, i := range p.columns() {
 		if i < 0 {
 			continue
 		}
 		l, m := prec[j], mean[j]
 		x.Grad[i] += 1 - l*(m*m+variance[j])
-		r[j*nf+i] = -2 * l * m
 		own.SetSym(i, i, own.At(i, i)+4*l*m*m)
 	}
 	return r, own
 }
 
-// information stores ½(D − rᵀVr), at least of least, in x. A nil factor means a diagonal V.
-func information(x *search.Point, r []float64, own *mat.SymDense, least, variance,
-	factor []float64) {
-	d, nf := len(variance), len(x.Grad)
-	vr := slices.Clone(r)
-	if factor == nil {
-		for j, v := range variance {
-			floats.Scale(math.Sqrt(v), vr[j*nf:(j+1)*nf])
-		}
-	} else {
-		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(factor, d),
-			dense.General(vr, d, nf))
-	}
-	for i := range nf {
-		for j := range i + 1 {
-			vrv := blas64.Dot(blas64.Vector{N: d, Data: vr[i:], Inc: nf},
-				blas64.Vector{N: d, Data: vr[j:], Inc: nf})
-			x.Info.SetSym(i, j, 0.5*(own.At(i, j)-vrv))
+// information stores ½(D − rᵀVr), at least of least, in x, for the covariance V. r has a column for
+// each coordinate.
+func information(x *search.Point, r [][]float64, own *mat.SymDense, least []float64, cov gauss.Cov) {
+	for i, ri := range r {
+		vr := make([]float64, len(ri))
+		cov.Mul(vr, ri)
+		for j, rj := range r[:i+1] {
+			x.Info.SetSym(i, j, 0.5*(own.At(i, j)-floats.Dot(vr, rj)))
 		}
 		x.Info.SetSym(i, i, max(x.Info.At(i, i), least[i], 0))
 	}
@@ -612,10 +560,10 @@ func information(x *search.Point, r []float64, own *mat.SymDense, least, varianc
 
 // likelihoodInfo adds r and D of the parameters of the likelihood, whose columns are in u, to r
 // and own.
-func (p *BlockPrior) likelihoodInfo(r []float64, own *mat.SymDense, u []float64, x *design.Matrix,
+func (p *BlockPrior) likelihoodInfo(r [][]float64, own *mat.SymDense, u []float64, x *design.Matrix,
 	q *term.Marginals) {
-	d, n, nf := x.Cols, len(q.M), len(p.space.Coords)
-	gu, xgu := make([]float64, n), make([]float64, d)
+	n, nf := len(q.M), len(p.space.Coords)
+	gu := make([]float64, n)
 	of := p.space.likelihoods()
 	for k, i := range of {
 		for a, g := range q.Tg {
@@ -625,10 +573,7 @@ func (p *BlockPrior) likelihoodInfo(r []float64, own *mat.SymDense, u []float64,
 			own.SetSym(i, j, blas64.Dot(blas64.Vector{N: n, Data: u[j:], Inc: nf},
 				blas64.Vector{N: n, Data: gu, Inc: 1}))
 		}
-		clear(xgu)
-		x.AddMulT(xgu, gu, nil)
-		for j, v := range xgu {
-			r[j*nf+i] = v
-		}
+		floats.Scale(-1, gu)
+		x.AddMulT(r[i], gu, nil)
 	}
 }

@@ -98,46 +98,29 @@ func (c *cavities) withoutSite(left float64) float64 {
 
 // leaveOut leaves out one observation after the other.
 func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error) {
-	n := c.terms.Len()
-	l := newResult(n, n)
-	m, v := l.M, l.V
-	workers := runtime.GOMAXPROCS(0)
-	err := parallel.Each(ctx, n, workers, func(_, i int) error {
-		defer parallel.At(&i, c.terms.Name)
+	leave := func(l *Result, i int) (resolved bool, err error) {
+		m, v := l.M, l.V
 		y, o, _, extra := c.terms.Term(i)
 		m[i], v[i] = c.leave(i, oneDatum(c.terms, i))
 		l.Leverage[i] = 1 - c.left[i]
 		if v[i] < 0 {
-			return fmt.Errorf(
+			return false, fmt.Errorf(
 				"%s has more precision than its whole linear predictor (leverage %v); fit q to "+
 					"the same rows until it converges: %w",
 				c.terms.Describe(i), l.Leverage[i], sentinel.ErrNotPosDef)
 		}
 		if math.IsNaN(v[i]) {
-			l.PointErr[i] = math.Inf(1)
 			m[i], v[i] = c.m[i]+o, c.v[i]+extra
-			return nil
+			return false, nil
 		}
 		l.Influence[i] = marginalKL(c.m[i], c.v[i], m[i], v[i])
 		m[i] += o
 		v[i] += extra
 		l.Pointwise[i] = lik.LogProb(y, m[i], v[i])
-		if sum := l.Pointwise[i] + l.Influence[i]; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return fmt.Errorf(
-				"%s has log-probability %v, and an influence of %v, where it is left out, "+
-					"at a latent mean of %v and variance of %v: %w",
-				c.terms.Describe(i), l.Pointwise[i], l.Influence[i], m[i], v[i],
-				sentinel.ErrNotFinite)
-		}
-		return nil
-	})
-	if err == nil {
-		err = l.resolve(c.terms)
+		return true, nil
 	}
-	if err == nil {
-		err = c.respond(ctx, lik, l)
-	}
-	return l.finish(ctx, c.terms.Weight, err)
+	return leaveOut(ctx, c.terms, 1, leave,
+		func(l *Result) error { return c.respond(ctx, lik, l) })
 }
 
 // marginalKL returns KL(N(m, v)‖N(m0, v0)) in nats.
@@ -154,17 +137,11 @@ func marginalKL(m, v, m0, v0 float64) float64 {
 // all predictions from these moves.
 func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error {
 	n := c.terms.Len()
-	r := &responder{cavities: c, base: term.Marginals{M: c.m, V: c.v}, scale: 1}
-	for _, p := range []*[]float64{&r.base.E, &r.base.Tg, &r.base.D1} {
-		*p = make([]float64, n)
-	}
-	var halt parallel.Halt
-	halt.Watch(ctx)
-	defer halt.Forget()
-	workers := runtime.GOMAXPROCS(0)
-	if err := c.terms.Expect(&r.base, nil, term.Crew{Workers: workers, Halt: &halt}); err != nil {
+	base, err := expectations(ctx, c.terms, c.m, c.v)
+	if err != nil {
 		return err
 	}
+	r, workers := &responder{cavities: c, base: base, scale: 1}, runtime.GOMAXPROCS(0)
 	// If there are many observations, every k-th one responds for all.
 	size := min(n, mostAnswers)
 	r.scale = float64(n) / float64(size)
@@ -197,7 +174,7 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	known, rest := l.split(max(leastKnown, c.affords(r.index, lik)/max(1, lik.Share)))
 	spaces := make([]responseWork, workers)
 	answers := make([]answer, len(known))
-	err := parallel.Each(ctx, len(known), workers, func(worker, k int) error {
+	err = parallel.Each(ctx, len(known), workers, func(worker, k int) error {
 		i := known[k]
 		defer parallel.At(&i, c.terms.Name)
 		answers[k] = r.answer(lik, rowOf(worker, i), i, l, &spaces[worker])
@@ -238,12 +215,12 @@ func (c *cavities) affords(index []int, lik Likelihood) int {
 // move without it.
 type responder struct {
 	*cavities
-	base  term.Marginals // sites at the marginals with all observations
-	index []int          // indices of the sample
-	scale float64        // observations per member of the sample
-	cov   []float64      // covariances of the sample, both triangles; nil if they have a root
-	root  []float64      // one row per member of the sample; their products are the covariances
-	rank  int            // length of a row of root
+	base  *term.Marginals // sites at the marginals with all observations
+	index []int           // indices of the sample
+	scale float64         // observations per member of the sample
+	cov   []float64       // covariances of the sample, both triangles; nil if they have a root
+	root  []float64       // one row per member of the sample; their products are the covariances
+	rank  int             // length of a row of root
 }
 
 // responseWork holds the buffers of answer, one value per member of the sample.
@@ -329,9 +306,7 @@ func (r *responder) answer(lik Likelihood, cov []float64, n int, l *Result,
 // start stores the means and variances of the sample in the cavity of n.
 func (r *responder) start(cov []float64, n int, part, left float64, w *responseWork) {
 	size := len(r.index)
-	for _, p := range []*[]float64{&w.c, &w.m, &w.v, &w.at, &w.of, &w.da, &w.dg, &w.cdg} {
-		*p = dense.Resize(*p, size)
-	}
+	dense.ResizeAll(size, &w.c, &w.m, &w.v, &w.at, &w.of, &w.da, &w.dg, &w.cdg)
 	gain, slope := part*r.gamma[n]/left, part*r.a[n]/left
 	for k, i := range r.index {
 		ci := cov[k]

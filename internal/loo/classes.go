@@ -14,7 +14,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/psis"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
@@ -277,16 +276,11 @@ func (s *classWeights) cov(dst []float64, n int) {
 
 // expect computes a and h from m and v.
 func (c *classCavities) expect(ctx context.Context) error {
-	n, k := c.terms.Len(), c.k
-	s := &term.Marginals{M: c.m, V: c.v, E: make([]float64, n*k), Tg: make([]float64, n*k),
-		D1: make([]float64, n*k)}
-	var halt parallel.Halt
-	halt.Watch(ctx)
-	defer halt.Forget()
-	workers := runtime.GOMAXPROCS(0)
-	if err := c.terms.Expect(s, nil, term.Crew{Workers: workers, Halt: &halt}); err != nil {
+	s, err := expectations(ctx, c.terms, c.m, c.v)
+	if err != nil {
 		return err
 	}
+	n, k, workers := c.terms.Len(), c.k, runtime.GOMAXPROCS(0)
 	c.a, c.h = s.D1, make([]float64, n*k*k)
 	scratch := make([][]float64, workers)
 	return parallel.Each(ctx, n, workers, func(w, i int) error {
@@ -408,39 +402,20 @@ func (c *classCavities) shown(n int, m, v []float64) (_, _ []float64) {
 
 // leaveOut leaves out one term after the other.
 func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Result, error) {
-	n, k := c.terms.Len(), c.k
-	l := newResult(n, n*k)
-	err := parallel.Each(ctx, n, runtime.GOMAXPROCS(0), func(_, i int) error {
-		defer parallel.At(&i, c.terms.Name)
-		at := i * k
+	leave := func(l *Result, i int) (resolved bool, err error) {
+		lo, hi := i*c.k, (i+1)*c.k
 		q, ok := c.leaveTerm(i)
-		l.Leverage[i] = q.leverage
-		if !ok {
-			l.PointErr[i] = math.Inf(1)
-			m, v := c.shown(i, c.m[at:at+k], c.v[at:at+k])
-			copy(l.M[at:], m)
-			copy(l.V[at:], v)
-			return nil
+		m, v := c.shown(i, c.m[lo:hi], c.v[lo:hi])
+		if l.Leverage[i] = q.leverage; ok {
+			m, v = c.shown(i, q.m, q.v)
+			l.Influence[i], l.Pointwise[i] = q.moved, logProb(c.terms.Y[i], m, v)
 		}
-		m, v := c.shown(i, q.m, q.v)
-		copy(l.M[at:], m)
-		copy(l.V[at:], v)
-		l.Influence[i] = q.moved
-		l.Pointwise[i] = logProb(c.terms.Y[i], m, v)
-		if sum := l.Pointwise[i] + q.moved; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return fmt.Errorf("%s has log-probability %v, and an influence of %v, "+
-				"where it is left out: %w", c.terms.Describe(i), l.Pointwise[i], q.moved,
-				sentinel.ErrNotFinite)
-		}
-		return nil
-	})
-	if err == nil {
-		err = l.resolve(c.terms)
+		copy(l.M[lo:], m)
+		copy(l.V[lo:], v)
+		return ok, nil
 	}
-	if err == nil {
-		err = c.respond(ctx, logProb, l)
-	}
-	return l.finish(ctx, c.terms.Weight, err)
+	return leaveOut(ctx, c.terms, c.k, leave,
+		func(l *Result) error { return c.respond(ctx, logProb, l) })
 }
 
 // respond moves the sites of all other terms after one of the terms with the most influence is

@@ -61,10 +61,8 @@ func Draws(ctx context.Context, plan psis.Plan, terms int, samplers func() Sampl
 	if err != nil {
 		return nil, err
 	}
-	l := &Result{Limit: psis.Limit(draws)}
-	for _, p := range []*[]float64{&l.Pointwise, &l.PointErr, &l.KHat, &l.Leverage, &l.Influence} {
-		*p = make([]float64, n)
-	}
+	l := newResult(n, 0)
+	l.Limit, l.KHat = psis.Limit(draws), make([]float64, n)
 	w, order := slices.Clone(r), make([]int, draws)
 	psis.Smooth(w, order)
 	normalize(w)

@@ -72,16 +72,11 @@ func newLevelRule(k, n int) (r levelRule) {
 // Effects is the number of effects of a level, and name describes a level in errors.
 func LevelRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov,
 	levels [][]int, effects int, name func(i int) string) (*Result, error) {
-	n := l.X.Rows
-	s := term.Marginals{M: make([]float64, n), V: make([]float64, n), E: make([]float64, n),
-		Tg: make([]float64, n), D1: make([]float64, n)}
-	l.X.Mul(s.M, mean, nil)
-	cov.Variances(s.V, l.X, nil)
-	var h parallel.Halt
-	h.Watch(ctx)
-	defer h.Forget()
-	workers := runtime.GOMAXPROCS(0)
-	if err := l.Terms.Expect(&s, nil, term.Crew{Workers: workers, Halt: &h}); err != nil {
+	m, v := make([]float64, l.X.Rows), make([]float64, l.X.Rows)
+	l.X.Mul(m, mean, nil)
+	cov.Variances(v, l.X, nil)
+	s, err := expectations(ctx, l.Terms, m, v)
+	if err != nil {
 		return nil, err
 	}
 	k := min(effects, quadratureMost)
@@ -91,8 +86,8 @@ func LevelRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gau
 	}
 	fine, coarse := newLevelRule(k, nodes), newLevelRule(k, nodes/2)
 	r, joint := newResult(len(levels), 0), gauss.Joint(cov)
-	err := parallel.Each(ctx, len(levels), workers, func(_, i int) error {
-		c := &levelCavity{l: l, s: &s, rows: levels[i]}
+	err = parallel.Each(ctx, len(levels), runtime.GOMAXPROCS(0), func(_, i int) error {
+		c := &levelCavity{l: l, s: s, rows: levels[i]}
 		c.factor(joint)
 		if !c.turn() {
 			return fmt.Errorf("%s: eigenvalues of the precision: %w", name(i), sentinel.ErrNotFinite)
@@ -153,10 +148,7 @@ func (c *levelCavity) factor(joint func(index []int) []float64) {
 			if v == 0 {
 				continue
 			}
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			weights = append(weights, j)
 		}
 		slices.Sort(weights)
@@ -167,10 +159,7 @@ func (c *levelCavity) factor(joint func(index []int) []float64) {
 	for a, i := range c.rows {
 		ind, val := c.l.X.Row(i)
 		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			if at, ok := slices.BinarySearch(weights, j); ok {
 				x[a*d+at] = v
 			}

@@ -21,9 +21,11 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -64,8 +66,54 @@ func newResult(n, latents int) *Result {
 	for _, p := range []*[]float64{&l.Pointwise, &l.PointErr, &l.Leverage, &l.Influence} {
 		*p = make([]float64, n)
 	}
-	l.M, l.V = make([]float64, latents), make([]float64, latents)
+	if latents > 0 {
+		l.M, l.V = make([]float64, latents), make([]float64, latents)
+	}
 	return l
+}
+
+// expectations returns the terms t at the means m and the variances v.
+func expectations(ctx context.Context, t *term.Terms, m, v []float64) (*term.Marginals, error) {
+	s := &term.Marginals{M: m, V: v}
+	for _, p := range []*[]float64{&s.E, &s.Tg, &s.D1} {
+		*p = make([]float64, len(m))
+	}
+	var h parallel.Halt
+	h.Watch(ctx)
+	defer h.Forget()
+	return s, t.Expect(s, nil, term.Crew{Workers: runtime.GOMAXPROCS(0), Halt: &h})
+}
+
+// leaveOut returns the results of leaving out one of the terms t after the other. The function leave
+// stores the results of term i, which has the given number of latent values. It returns false if it
+// cannot leave out the term. respond then moves the sites of other terms.
+func leaveOut(ctx context.Context, t *term.Terms, latents int,
+	leave func(l *Result, i int) (resolved bool, err error), respond func(l *Result) error) (
+	*Result, error) {
+	n := t.Len()
+	l := newResult(n, n*latents)
+	err := parallel.Each(ctx, n, runtime.GOMAXPROCS(0), func(_, i int) error {
+		defer parallel.At(&i, t.Name)
+		resolved, err := leave(l, i)
+		if !resolved {
+			l.PointErr[i] = math.Inf(1)
+			return err
+		}
+		if sum := l.Pointwise[i] + l.Influence[i]; math.IsNaN(sum) || math.IsInf(sum, 0) {
+			return fmt.Errorf("%s has log-probability %v, and an influence of %v, where it is left "+
+				"out, at latent means of %v and variances of %v: %w", t.Describe(i), l.Pointwise[i],
+				l.Influence[i], l.M[i*latents:(i+1)*latents], l.V[i*latents:(i+1)*latents],
+				sentinel.ErrNotFinite)
+		}
+		return nil
+	})
+	if err == nil {
+		err = l.resolve(t)
+	}
+	if err == nil {
+		err = respond(l)
+	}
+	return l.finish(ctx, t.Weight, err)
 }
 
 // resolve lists the observations with PointErr +Inf as unresolved. It returns an error if that

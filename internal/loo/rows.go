@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -15,7 +14,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
-	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 )
@@ -45,10 +43,8 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 	h.Watch(ctx)
 	defer h.Forget()
 	cov.Variances(c.v, l.X, nil)
-	s := term.Marginals{M: c.m, V: c.v, E: make([]float64, n), Tg: make([]float64, n),
-		D1: make([]float64, n)}
-	if err := l.Terms.Expect(&s, nil,
-		term.Crew{Workers: runtime.GOMAXPROCS(0), Halt: &h}); err != nil {
+	s, err := expectations(ctx, l.Terms, c.m, c.v)
+	if err != nil {
 		return nil, err
 	}
 	c.gamma, c.a, c.vary = s.Tg, s.D1, c.v
@@ -235,10 +231,7 @@ func diagWithout(c gauss.Diagonal, at *cavities, x *design.Matrix, n int,
 	gamma float64) (v float64) {
 	ind, val := x.Row(n)
 	for k, z := range val {
-		j := k
-		if ind != nil {
-			j = int(ind[k])
-		}
+		j := dense.Index(ind, k)
 		if z *= z; z > 0 {
 			left := 1 - gamma*c[j]*z
 			if !(left > at.known) {
@@ -292,9 +285,7 @@ func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *di
 	clear(w.more)
 	ind, val := d.x.Row(n)
 	for k, z := range val {
-		if ind != nil {
-			k = int(ind[k])
-		}
+		k = dense.Index(ind, k)
 		w.v[k] /= 1 - gamma*w.v[k]*z*z
 	}
 	for k, i := range index {
@@ -303,9 +294,7 @@ func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *di
 		}
 		ind, val := d.x.Row(i)
 		for l, z := range val {
-			if ind != nil {
-				l = int(ind[l])
-			}
+			l = dense.Index(ind, l)
 			w.more[l] += dg[k] * z * z
 		}
 	}
@@ -318,9 +307,7 @@ func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *di
 func (d *diagonal) variance(n int, w *diagonalWork) (v float64) {
 	ind, val := d.x.Row(n)
 	for k, z := range val {
-		if ind != nil {
-			k = int(ind[k])
-		}
+		k = dense.Index(ind, k)
 		v += z * z * w.v[k]
 	}
 	return v

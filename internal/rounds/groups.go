@@ -249,10 +249,7 @@ func (w *groupLane) split(g *Grouping, x *design.Matrix, t *term.Terms) error {
 	for i := range n {
 		ind, val := x.Row(i)
 		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			switch {
 			case v == 0:
 			case j < g.First:
@@ -288,10 +285,7 @@ func (w *groupLane) splitCrossed(g *Grouping, x *design.Matrix, t *term.Terms) e
 	for i := range n {
 		ind, val := x.Row(i)
 		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			if v == 0 {
 				continue
 			}
@@ -378,9 +372,7 @@ func (w *groupLane) pack(g *Grouping, gamma, u []float64) {
 			}
 			sum = sum[j+1:]
 			for k, v := range x {
-				if ind != nil {
-					k = int(ind[k])
-				}
+				k = dense.Index(ind, k)
 				b[j*d+k] += t * v
 			}
 		}

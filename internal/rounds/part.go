@@ -67,11 +67,8 @@ func (f *First) Add(block, place uint64, x *design.Matrix, t *term.Terms) {
 		for i := range x.Rows {
 			ind, val := x.Row(i)
 			for k, v := range val {
-				switch {
-				case x.Sparse != nil:
-					do(i, int(ind[k]), v)
-				case v != 0: // skip zeros, so dense rows are added as sparse ones
-					do(i, k, v)
+				if ind != nil || v != 0 { // skip zeros, so dense rows are added as sparse ones
+					do(i, dense.Index(ind, k), v)
 				}
 			}
 		}
@@ -151,10 +148,7 @@ func (c *Columns) Narrow(q *gauss.Gaussian, x *design.Matrix, stands []float64) 
 	for i, w := range stands {
 		ind, val := x.Row(i)
 		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			seen[j] += w * v * v
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/term"
 )
@@ -87,10 +88,7 @@ func (s *Sample) Wants(block, place uint64, ind []int32, val []float64) bool {
 		return true
 	}
 	for k, v := range val {
-		j := k
-		if ind != nil {
-			j = int(ind[k])
-		}
+		j := dense.Index(ind, k)
 		if h <= s.rare[j] && v != 0 {
 			return true
 		}

@@ -668,7 +668,7 @@ func (s *Search) State(c *save.Coder) {
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
 		StateLists(c, n, searchPairs, list)
 	}
-	stateSym(c, n, &s.measured)
+	StateSym(c, n, &s.measured)
 	c.Check(len(s.steps) == len(s.turns), "a search has %d steps and %d turns", len(s.steps),
 		len(s.turns))
 }
@@ -692,11 +692,11 @@ func StateLists(c *save.Coder, n, most int, list *[][]float64) {
 func (x *Point) State(c *save.Coder, n int) {
 	c.Floats(n, &x.Theta, &x.Grad)
 	c.Float(&x.F, &x.Prior, &x.Slack)
-	stateSym(c, n, &x.Info)
+	StateSym(c, n, &x.Info)
 }
 
-// stateSym saves or restores a symmetric matrix of n rows, or nil.
-func stateSym(c *save.Coder, n int, a **mat.SymDense) {
+// StateSym saves or restores a symmetric matrix of n rows, or nil.
+func StateSym(c *save.Coder, n int, a **mat.SymDense) {
 	has := *a != nil
 	if c.Bool(&has); !has {
 		*a = nil

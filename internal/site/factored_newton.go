@@ -39,9 +39,7 @@ func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 		return false
 	}
 	d := s.Lin.X.Cols
-	for _, x := range []*[]float64{&t.r, &t.z, &t.p, &t.q, &t.scale} {
-		*x = dense.Resize(*x, 2*d)
-	}
+	dense.ResizeAll(2*d, &t.r, &t.z, &t.p, &t.q, &t.scale)
 	t.v, t.a, t.b = dense.Resize(t.v, d), dense.Resize(t.a, s.N), dense.Resize(t.b, s.N)
 	for j, p := range f.Cur {
 		t.v[j] = 1 / p

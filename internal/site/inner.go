@@ -61,13 +61,8 @@ func (t *innerMean) begin(s *term.Marginals, value float64, terms *term.Terms, i
 	t.Value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c
 	n := len(s.M)
 	t.next.Resize(n)
-	for _, v := range []*[]float64{&t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole} {
-		*v = dense.Resize(*v, n)
-	}
-	d := cov.weights()
-	for _, v := range []*[]float64{&t.ur, &t.s, &t.w, &t.uq, &t.uh} {
-		*v = dense.Resize(*v, d)
-	}
+	dense.ResizeAll(n, &t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole)
+	dense.ResizeAll(cov.weights(), &t.ur, &t.s, &t.w, &t.uq, &t.uh)
 }
 
 // find moves the mean until the predicted gain of a step is at most slack nats, or at most the
@@ -280,10 +275,7 @@ func (p *Problem) outerStep() bool {
 // outward moves to the given γ, and to the mean that follows from the targets at p.In.At with
 // them, if the value does not rise.
 func (p *Problem) outward(gamma []float64) bool {
-	x := &p.In.At
-	for i, g := range gamma {
-		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
-	}
+	p.toTargets(&p.In.At, gamma)
 	return p.Eval() && p.Accept()
 }
 
@@ -291,10 +283,9 @@ func (p *Problem) outward(gamma []float64) bool {
 func (p *Problem) again(x *term.Marginals) bool {
 	p.makeRoom()
 	t := &p.Try
-	for i, g := range p.Cur.Gamma {
-		t.Gamma[i], t.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
-		p.delta[i], p.U[i] = g-p.Base.Gamma[i], t.C[i]-p.Base.A[i]
-	}
+	p.toTargets(x, p.Cur.Gamma)
+	floats.SubTo(p.delta, t.Gamma, p.Base.Gamma)
+	floats.SubTo(p.U, t.C, p.Base.A)
 	copy(t.V, p.Cur.V)
 	t.LogDet = p.Cur.LogDet
 	h, ok := p.Mover.(holder)

@@ -481,17 +481,14 @@ const (
 
 // solve stores the minimizer in delta. The remaining residual r has a predicted gain ½rᵀM⁻¹r
 // below tol, or below the part min(0.01, ρ) of its first value ρ. A Newton step to that accuracy
-// keeps the quadratic convergence of an exact step (Dembo, Eisenstat and Steihaug, 1982). It
-// returns an estimate of ½gᵀA⁻¹g.
+// keeps the quadratic convergence of an exact step (Dembo, Eisenstat and Steihaug, 1982).
 //
 // The preconditioner M may be far above A in directions that columns almost share. If proof is
 // set, the residual is measured by the prior instead, ½rᵀΛ0⁻¹r ≥ ½rᵀA⁻¹r, until that is below
 // tol.
 func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float64, m covFamily,
-	tol float64, proof bool) float64 {
-	for _, p := range []*[]float64{&c.r, &c.z, &c.p, &c.q} {
-		*p = dense.Resize(*p, len(g))
-	}
+	tol float64, proof bool) {
+	dense.ResizeAll(len(g), &c.r, &c.z, &c.p, &c.q)
 	clear(delta)
 	copy(c.r, g)
 	m.precondition(c.z, c.r, a)
@@ -531,7 +528,6 @@ func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float6
 		}
 		rho = next
 	}
-	return 0.5 * (floats.Dot(g, delta) + math.Max(0, rho))
 }
 
 // unseen returns ½rᵀΛ0⁻¹r of the last residual r. It bounds the gain that the step missed.

@@ -134,9 +134,7 @@ func (t *siteNewton) aim(terms *term.Terms, s *term.Marginals, batch []int, cov 
 	if cov == nil || !t.slopes(terms, s, batch, c) {
 		return false
 	}
-	for _, x := range []*[]float64{&t.r, &t.z, &t.p, &t.q, &t.d, &t.e} {
-		*x = dense.Resize(*x, 2*n)
-	}
+	dense.ResizeAll(2*n, &t.r, &t.z, &t.p, &t.q, &t.d, &t.e)
 	for i, g := range s.Gamma {
 		t.r[i], t.r[n+i] = s.D1[i]-s.A[i], -0.5*(s.Tg[i]-g)
 	}

@@ -158,6 +158,14 @@ func (p *Problem) finish(square float64) bool {
 	return !math.IsNaN(p.Try.Value)
 }
 
+// toTargets stores in p.Try the given γ, and the coefficients that move the means to the targets at x
+// with them.
+func (p *Problem) toTargets(x *term.Marginals, gamma []float64) {
+	for i, g := range gamma {
+		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
+	}
+}
+
 // place computes the means and a of p.Try after cover. It returns false if they do not exist.
 func (p *Problem) place() bool {
 	floats.SubTo(p.U, p.Try.C, p.Base.A)

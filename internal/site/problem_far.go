@@ -62,9 +62,7 @@ func (p *Problem) departMany() bool {
 	if a, ok := p.Mover.(moder); ok {
 		a.mode(x, expect)
 	}
-	for i, g := range x.Tg {
-		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
-	}
+	p.toTargets(x, x.Tg)
 	return p.Eval() && p.Accept()
 }
 

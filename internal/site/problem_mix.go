@@ -26,21 +26,32 @@ type siteMix struct {
 // mostMix is the largest distance of a mixture of log γ from the last state.
 const mostMix = 5
 
+// room returns the memory for the next iterate and its residual, both of n numbers.
+func (a *siteMix) room(n int) (x, r []float64) {
+	x, r = a.Next(n, a.again)
+	a.again, a.w, a.z = false, dense.Resize(a.w, n), dense.Resize(a.z, n)
+	return x, r
+}
+
+// allPositive reports whether all precisions and their targets are positive.
+func allPositive(gamma, tg []float64) bool {
+	for i, g := range gamma {
+		if !(g > 0 && tg[i] > 0) {
+			return false
+		}
+	}
+	return true
+}
+
 // propose stores the mixture of the state s and its predecessors in dst. It returns false if
 // there is no mixture.
 func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 	n := len(s.M)
-	positive := true
-	for i, g := range s.Gamma {
-		positive = positive && g > 0 && s.Tg[i] > 0
-	}
-	if positive != a.log || a.outer {
+	if positive := allPositive(s.Gamma, s.Tg); positive != a.log || a.outer {
 		a.log, a.outer = positive, false
 		a.Reset()
 	}
-	x, r := a.Next(2*n, a.again)
-	a.again = false
-	a.w, a.z = dense.Resize(a.w, 2*n), dense.Resize(a.z, 2*n)
+	x, r := a.room(2 * n)
 	for i, m := range s.M {
 		g, tg, v := s.Gamma[i], s.Tg[i], s.V[i]
 		d := m - m0[i]
@@ -76,15 +87,11 @@ func (a *siteMix) propose(dst, s *problemState, m0 []float64) bool {
 // of b would mix γ with the means: it would change large means if γ changes by large factors.
 func (a *siteMix) means(dst, s *problemState, ta, step, tg, m0 []float64) bool {
 	n := len(s.M)
-	for i, g := range s.Gamma {
-		if !(g > 0 && tg[i] > 0) {
-			a.Reset()
-			return false
-		}
+	if !allPositive(s.Gamma, tg) {
+		a.Reset()
+		return false
 	}
-	x, r := a.Next(3*n, a.again)
-	a.again = false
-	a.w, a.z = dense.Resize(a.w, 3*n), dense.Resize(a.z, 3*n)
+	x, r := a.room(3 * n)
 	for i, g := range s.Gamma {
 		x[i], r[i] = math.Log(g), math.Log(tg[i]/g)
 		x[n+i], r[n+i] = s.M[i], step[i]
@@ -112,15 +119,11 @@ func (a *siteMix) precisions(s *term.Marginals) bool {
 		a.outer = true
 		a.Reset()
 	}
-	for i, g := range s.Gamma {
-		if !(g > 0 && s.Tg[i] > 0) {
-			a.Reset()
-			return false
-		}
+	if !allPositive(s.Gamma, s.Tg) {
+		a.Reset()
+		return false
 	}
-	x, r := a.Next(n, a.again)
-	a.again = false
-	a.w, a.z = dense.Resize(a.w, n), dense.Resize(a.z, n)
+	x, r := a.room(n)
 	for i, g := range s.Gamma {
 		x[i], r[i] = math.Log(g), math.Log(s.Tg[i]/g)
 		a.w[i] = g * s.V[i]

@@ -117,18 +117,14 @@ func (p *Problem) mode() bool {
 			break
 		}
 	}
-	for i, g := range a.at.Tg {
-		p.Try.Gamma[i], p.Try.C[i] = g, a.at.D1[i]+g*(a.at.M[i]-p.Base.M[i])
-	}
+	p.toTargets(&a.at, a.at.Tg)
 	return p.Eval()
 }
 
 // modeAim stores the means and a after a whole step in p.Try.
 func (p *Problem) modeAim() bool {
 	s, o, x := &p.modes.at, &p.Base, &p.Try
-	for i, g := range s.Tg {
-		x.Gamma[i], x.C[i] = g, s.D1[i]+g*(s.M[i]-o.M[i])
-	}
+	p.toTargets(s, s.Tg)
 	if !p.cover() {
 		return false
 	}

@@ -328,6 +328,22 @@ func (s *BaseAlgebra) follow(p *problemState) {
 	s.stale()
 }
 
+// MeanStep moves the mean of the problem of all terms to m⁺ = m − Vc, V held, or to the result of
+// the best mean of the inner steps, if its value does not rise. It reports whether it did.
+func (s *BaseAlgebra) MeanStep() bool {
+	p := &s.Batch
+	x := &p.Cur.Marginals
+	if p.Outer > 0 && !x.Wild {
+		p.Inner(innerLeast, innerPart)
+		x = &p.In.At
+	}
+	if s.Workers.Halt.Stopped() || !p.again(x) {
+		return false
+	}
+	s.follow(&p.Cur)
+	return true
+}
+
 // StartAt sets the sites to the given γ, and to a about the means m.
 func (s *BaseAlgebra) StartAt(gamma, a, m []float64) {
 	copy(s.Cur.Gamma, gamma)
@@ -443,21 +459,12 @@ func (s *moveProof) decrement() (nats float64) {
 	return 0.5*floats.Dot(t.b, t.a) + 0.25*change.Square()
 }
 
-// meanStep takes the step of the mean, V held, or moves to the best mean of the inner steps, if
-// the value does not rise. It does so once, even if a halted proof starts again.
+// meanStep takes the step of the mean. It does so once, even if a halted proof starts again.
 func (s *moveProof) meanStep() {
-	p := &s.Batch
-	x := &p.Cur.Marginals
 	if _, ok := s.on.(holder); !ok || s.free || !s.Batched || s.Proof.stepped {
 		return
 	}
-	if p.Outer > 0 && !x.Wild {
-		p.Inner(innerLeast, innerPart)
-		x = &p.In.At
-	}
-	if !s.Workers.Halt.Stopped() && p.again(x) {
-		d := s.Distance
-		(*BaseAlgebra)(s).follow(&p.Cur)
+	if d := s.Distance; (*BaseAlgebra)(s).MeanStep() {
 		s.Distance, s.Proof.stepped = d, true
 	}
 }

@@ -288,11 +288,7 @@ func (a *softmaxBase) Cover(v, delta []float64) (logDet float64, ok bool) {
 	}) {
 		return 0, false
 	}
-	clear(a.sum)
-	for c := range k {
-		floats.Add(a.sum, a.class(t.p, c))
-	}
-	if !dense.Cholesky(a.sum, d) {
+	if !a.factorSum(t.p) {
 		return 0, false
 	}
 	logDet = floats.Sum(a.values) - dense.LogDet(a.sum, d) - float64((k-1)*d) - a.prior
@@ -366,11 +362,7 @@ func (a *softmaxBase) polish() bool {
 // positive definite.
 func (a *softmaxBase) divergence() float64 {
 	d := a.x.Cols
-	clear(a.sum)
-	for c := range a.k {
-		floats.Add(a.sum, a.class(a.p, c))
-	}
-	if !dense.Cholesky(a.sum, d) || !a.each(func(c int, s *softmaxWork) bool {
+	if !a.factorSum(a.p) || !a.each(func(c int, s *softmaxWork) bool {
 		g := a.class(a.grams, c)
 		dense.CopyLower(nil, s.half, a.class(a.p, c), d)
 		if !dense.Cholesky(s.half, d) {
@@ -453,14 +445,24 @@ func (a *softmaxBase) definite(p []float64) bool {
 	})
 }
 
+// addUp stores Σ_c p_c in sum.
+func (a *softmaxBase) addUp(p []float64) {
+	clear(a.sum)
+	for c := range a.k {
+		floats.Add(a.sum, a.class(p, c))
+	}
+}
+
+// factorSum stores the factor of Σ_c p_c in sum. It returns false if there is no factor.
+func (a *softmaxBase) factorSum(p []float64) bool {
+	a.addUp(p)
+	return dense.Cholesky(a.sum, a.x.Cols)
+}
+
 // rule stores A_c + P_c(ΣP)⁻¹P_c in next.
 func (a *softmaxBase) rule() bool {
 	d := a.x.Cols
-	clear(a.sum)
-	for c := range a.k {
-		floats.Add(a.sum, a.class(a.p, c))
-	}
-	if !dense.Cholesky(a.sum, d) {
+	if !a.factorSum(a.p) {
 		return false
 	}
 	return a.each(func(c int, s *softmaxWork) bool {

@@ -128,10 +128,7 @@ func (a *softmaxBase) flat(p []float64) bool {
 	if k == 2 {
 		return false
 	}
-	clear(a.sum)
-	for c := range k {
-		floats.Add(a.sum, a.class(p, c))
-	}
+	a.addUp(p)
 	diag := make([]float64, d)
 	for j := range diag {
 		diag[j] = a.sum[j*(d+1)]
@@ -199,13 +196,9 @@ const (
 
 // whiten computes the units L_c of p, and the gradient ρ in these units in r.
 func (a *softmaxBase) whiten() bool {
-	d, k, w := a.x.Cols, a.k, &a.newton
+	d, w := a.x.Cols, &a.newton
 	dense.ResizeAll(len(a.p), &w.l, &w.b, &w.u, &w.r, &w.p)
-	clear(a.sum)
-	for c := range k {
-		floats.Add(a.sum, a.class(a.p, c))
-	}
-	if !dense.Cholesky(a.sum, d) {
+	if !a.factorSum(a.p) {
 		return false
 	}
 	sum, of := dense.LowerTriangle(a.sum, d), dense.General
@@ -282,10 +275,7 @@ func (a *softmaxBase) curve(q, x []float64) bool {
 	}) {
 		return false
 	}
-	clear(a.sum)
-	for c := range a.k {
-		floats.Add(a.sum, a.class(q, c))
-	}
+	a.addUp(q)
 	return a.each(func(c int, s *softmaxWork) bool {
 		to, u, half := a.class(q, c), of(a.class(w.u, c), d, d), of(s.half, d, d)
 		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, of(a.class(x, c), d, d),

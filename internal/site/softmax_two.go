@@ -87,9 +87,7 @@ func (s *SoftmaxAlgebra) logit() (passes int, ok bool, err error) {
 	if t.Expect(x, nil, s.Workers) != nil {
 		return 0, false, s.Workers.Halt.Err()
 	}
-	for i, g := range x.Tg {
-		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
-	}
+	p.toTargets(x, x.Tg)
 	if !p.Eval() || !(p.Try.Value < p.Cur.Value) || !p.Accept() {
 		return 0, false, s.Workers.Halt.Err()
 	}

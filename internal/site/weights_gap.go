@@ -156,19 +156,3 @@ func (s *WeightAlgebra) stepMean() error {
 	s.Proof.stepped = true
 	return nil
 }
-
-// MeanStep moves the mean of the problem of all rows to m⁺ = m − Vc, V held, or to the result of
-// the best mean of the inner steps, if its value does not rise. It reports whether it did.
-func (s *WeightAlgebra) MeanStep() bool {
-	p := &s.Batch
-	x := &p.Cur.Marginals
-	if p.Outer > 0 && !x.Wild {
-		p.Inner(innerLeast, innerPart)
-		x = &p.In.At
-	}
-	if s.Workers.Halt.Stopped() || !p.again(x) {
-		return false
-	}
-	s.BaseAlgebra.follow(&p.Cur)
-	return true
-}

@@ -612,15 +612,7 @@ func (l *Learning) State(c *save.Coder, n int) {
 	stateMatrix(c, &l.z, l.pass.Rows.Cols)
 	l.last.state(c, n, l.pass.Rows.Cols)
 	l.Best.state(c, n, l.pass.Rows.Cols)
-	has := l.info != nil
-	if c.Bool(&has); !has || c.Err() != nil {
-		return
-	}
-	if c.Reading() {
-		l.info = mat.NewSymDense(n, nil)
-	}
-	raw := l.info.RawSymmetric().Data
-	c.Floats(n*n, &raw)
+	search.StateSym(c, n, &l.info)
 }
 
 func (p *Point) state(c *save.Coder, n, cols int) {

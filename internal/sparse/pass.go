@@ -73,7 +73,6 @@ type Pass struct {
 	// each is called with every block, if it is set, by the worker of its lane.
 	each func(i int, l *lane)
 
-	q      *gauss.Gaussian
 	prior  fma.Lower // L, of the rest
 	metric fma.Lower // LR
 	r, lr  []float64 // M×M, with zeros above the diagonals
@@ -120,7 +119,7 @@ type lane struct {
 // reset prepares for a pass.
 func (p *Pass) reset(q *gauss.Gaussian) {
 	m, d := p.Z.Rank(), p.Rows.Cols
-	p.q, p.busy, p.first = q, 0, 0
+	p.busy, p.first = 0, 0
 	p.noisy = p.Z.Rest != nil && p.Z.Rest.Noisy()
 	p.centre = dense.Resize(p.centre, d)
 	clear(p.centre)

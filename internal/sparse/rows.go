@@ -112,12 +112,7 @@ func (r *Rows) shuffle(rng *rand.Rand) {
 func RowsOf(x *mat.Dense, t *term.Terms) *Rows {
 	n, cols := x.Dims()
 	most := sampleOf(cols)
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	rng := rowRand()
-	rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	order := rowRand().Perm(n)
 	r := &Rows{N: n, Cols: cols, X: mat.NewDense(min(n, most), cols, nil)}
 	if n > most {
 		r.All = func(yield func(Row, error) bool) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
@@ -54,9 +55,7 @@ func (t *Buffer) Add(ind []int, val []float64, y, offset, weight float64, interc
 			if v == 0 {
 				continue
 			}
-			if ind != nil {
-				k = ind[k]
-			}
+			k = dense.Index(ind, k)
 			t.sp.Ind, t.sp.Val = append(t.sp.Ind, int32(k)), append(t.sp.Val, v)
 		}
 		if intercept {
@@ -286,10 +285,7 @@ func (t *Buffer) key(dst []byte, i int) []byte {
 		if v == 0 {
 			continue
 		}
-		j := k
-		if ind != nil {
-			j = int(ind[k])
-		}
+		j := dense.Index(ind, k)
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(j))
 		number(v)
 	}
