@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync/atomic"
 
+	"github.com/pgsvi/pgsvi/internal/diff"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -109,7 +111,9 @@ func factsOf(l Likelihood) Facts {
 // with a kink must not implement it, because E[∂² log p] would lose the contribution of the kink.
 type Differentiable interface {
 	Likelihood
-	// Derivs returns ∂ log p(y|η)/∂η and ∂² log p(y|η)/∂η².
+	// Derivs returns ∂ log p(y|η)/∂η and ∂² log p(y|η)/∂η². Models that keep their responses
+	// compare it with differences of LogProb for a few rows, and return an error that wraps ErrParam
+	// if they disagree.
 	Derivs(y, eta float64) (d1, d2 float64)
 }
 
@@ -230,7 +234,7 @@ func checkLabels(lik Likelihood, y []float64) error {
 	}
 	facts := factsOf(lik)
 	if facts.containAll(y) {
-		return nil
+		return checkDerivs(lik, y)
 	}
 	for n, yn := range y {
 		if facts.contain(yn) && !facts.tooLarge(yn) {
@@ -243,8 +247,48 @@ func checkLabels(lik Likelihood, y []float64) error {
 			return fmt.Errorf("pgsvi: row %d: %w", n, err)
 		}
 	}
+	return checkDerivs(lik, y)
+}
+
+// checkDerivs returns an error that wraps ErrParam if Derivs of the caller's likelihood contradicts
+// LogProb, or its own second derivative, at one of a few responses and latent values. A panic ends
+// the check, because a run reports it with the row.
+func checkDerivs(lik Likelihood, y []float64) (err error) {
+	d, ok := lik.(Differentiable)
+	if !ok || len(y) == 0 || reflect.TypeOf(lik).PkgPath() == ownPath {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			err = nil
+		}
+	}()
+	wrong := func(n int, eta float64, what string, found, stated float64) error {
+		return fmt.Errorf("pgsvi: row %d, with response %v: the %s of %s.LogProb at η = %v is %.6g, but "+
+			"Derivs gives %.6g; correct Derivs, or remove it: %w", n, y[n], what, typeName(lik), eta,
+			found, stated, ErrParam)
+	}
+	for _, n := range []int{0, len(y) / 2, len(y) - 1} {
+		for _, eta := range []float64{-1.3, 0.4, 2.1} {
+			d1, d2 := d.Derivs(y[n], eta)
+			if found, ok := diff.Agrees(func(t float64) float64 {
+				return lik.LogProb(y[n], eta+t)
+			}, d1); !ok {
+				return wrong(n, eta, "derivative", found, d1)
+			}
+			if found, ok := diff.Agrees(func(t float64) float64 {
+				d1, _ := d.Derivs(y[n], eta+t)
+				return d1
+			}, d2); !ok {
+				return wrong(n, eta, "second derivative", found, d2)
+			}
+		}
+	}
 	return nil
 }
+
+// ownPath is the import path of this package, whose likelihoods need no checkDerivs.
+var ownPath = reflect.TypeOf(Facts{}).PkgPath()
 
 // containAll reports whether all of y are responses and none is too large. It returns false if the
 // answer depends on more than the Support.

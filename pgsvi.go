@@ -55,10 +55,13 @@ type Solver struct {
 	//
 	// Zero means the Stepper's own goal, if it has one. Otherwise it means 1e-4 nats for N ≥ 2,000
 	// terms and 1e-4·(N/2,000)³ nats for fewer, but at least 1e-10 nats and the accuracy of the
-	// ELBO. For an Objective whose steps do not estimate the gap (with a StepSize, or with another
-	// divergence than KL or another h than KLTo), it is also at least 1e-9 of the ELBO. Set Goal to
-	// 1e-10 to get means and an ELBO with most of the digits of a float64, which usually takes one
-	// or two more passes. A Goal of 0.01 is enough for predictions.
+	// ELBO. For an Objective with exact gradients whose steps do not estimate the gap (with a
+	// StepSize, or with another divergence than KL or another h than KLTo), it is also at least 1e-9
+	// of the ELBO. For an Objective with noisy gradients (draws or mini-batches) and no StepSize, it
+	// is 0.002 nats per dimension of z, or up to twice that if the standard error of the ELBO is
+	// larger. Set Goal to 1e-10 to get means and an ELBO with most of the digits of a float64, which
+	// usually takes one or two more passes with exact gradients. A Goal of 0.01 is enough for
+	// predictions.
 	//
 	// At the end of the run, a mean is within about √(2·Goal) posterior standard deviations of its
 	// optimum if the data determine it: 0.14 for a Goal of 0.01, and 0.014 for 1e-4. It can be

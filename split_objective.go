@@ -267,7 +267,8 @@ func (s *objectiveStepper) start() {
 	s.infinite = isKL(s.d) && prior != nil && (s.closed || s.rest != nil)
 	o := descent.Objective[Dist]{
 		N: s.n, Exact: s.exact, Infinite: s.infinite, Factors: s.factors != nil, Inner: s.Inner,
-		Rand: func() *rand.Rand { return s.env.rng() },
+		Plain: s.target != nil || isZero(s.H),
+		Rand:  func() *rand.Rand { return s.env.rng() },
 		Grad: func(ctx context.Context, rng *rand.Rand, dst []float64, q Dist,
 			batch []int) (float64, error) {
 			value, err := s.gradient(ctx, s.with(rng), dst, q, batch)

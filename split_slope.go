@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/pgsvi/pgsvi/internal/diff"
 	"github.com/pgsvi/pgsvi/internal/estimate"
 	"gonum.org/v1/gonum/floats"
 )
@@ -44,7 +45,7 @@ func (s slopeCheck) along(q Dist, u []float64) error {
 		return s.value(q)
 	}
 	stated := floats.Dot(g, u) / norm
-	found, ok := agrees(at, stated)
+	found, ok := diff.Agrees(at, stated)
 	if ok {
 		return nil
 	}
@@ -56,32 +57,6 @@ func (s slopeCheck) along(q Dist, u []float64) error {
 	return fmt.Errorf("pgsvi: %s: the gradient gives a slope of %.6g along the direction %s in %s, "+
 		"but differences of the value give %.6g; correct the gradient%s: %w", s.name, stated,
 		estimate.Abridged(u), where, found, s.check, ErrParam)
-}
-
-// agrees returns the derivative of f at 0 by differences, and reports whether it agrees with the stated
-// derivative. It also returns true if f is not finite near 0.
-func agrees(f func(t float64) float64, stated float64) (found float64, ok bool) {
-	v := f(0)
-	found, err := slope(f)
-	if off := math.Abs(stated - found); math.IsNaN(off) || math.IsInf(off, 0) ||
-		off <= 1e-4*(math.Abs(stated)+math.Abs(found))+2*err+1e-8*(1+math.Abs(v)) {
-		return found, true
-	}
-	// At a kink, any slope between the slopes on both sides is a subgradient.
-	const h = 1e-4
-	left, right := (v-f(-h))/h, (f(h)-v)/h
-	margin := 1e-3 * (math.Abs(left) + math.Abs(right))
-	return found, stated >= left-margin && stated <= right+margin
-}
-
-// slope returns the derivative of f at 0 by central differences of fourth order, and an estimate of
-// its error from two step sizes.
-func slope(f func(t float64) float64) (d, err float64) {
-	central := func(h float64) float64 {
-		return (8*(f(h)-f(-h)) - (f(2*h) - f(-2*h))) / (12 * h)
-	}
-	d = central(1e-4)
-	return d, math.Abs(d - central(1e-3))
 }
 
 // slopesOf returns the slopeChecks of h and of d from q0, each unless this package wrote it.
@@ -175,7 +150,7 @@ func (f *expectedTerms) checkGrad(q Dist) error {
 	}
 	floats.Scale(1/floats.Norm(u, 2), u)
 	to, stated := make([]float64, len(z)), floats.Dot(g, u)
-	found, ok := agrees(func(t float64) float64 {
+	found, ok := diff.Agrees(func(t float64) float64 {
 		return l.LogProb(floats.AddScaledTo(to, z, t, u))
 	}, stated)
 	if ok {

@@ -65,6 +65,7 @@ type Objective[Q Dist] struct {
 	Average  bool      // the targets of steps average natural parameters, not λ
 	Factors  bool      // f has local factors, which a step keeps fixed
 	Prior    []float64 // natural parameters of p if h = KL(q‖p); nil for any other h
+	Plain    bool      // h = KL(q‖p) or h = 0
 	Inner    int       // see pgsvi.Objective
 
 	// Rand returns the generator of the step. Grad stores the gradient of f over a batch in dst
@@ -122,7 +123,8 @@ type Objective[Q Dist] struct {
 // ρ_k = (1+k)^−0.6 of the way to the target, where k counts the steps since the one-nat limit
 // stopped acting, or since the steps began to wander. The result is the average of the natural
 // parameters with weights that grow as k³, which removes most of the noise (Polyak and Juditsky,
-// 1992).
+// 1992). Steps with another D than KL, or without a target, have the same two phases, with
+// β_k = β(1+k)^−0.6 in place of ρ_k, where β is the last step size of the first phase.
 //
 // If expectations under λ_0 overflow, for example under an exponential likelihood and a wide prior,
 // the Stepper first narrows q around its mean for as long as that lowers the objective.
@@ -156,6 +158,10 @@ type Stepper[Q Dist] struct {
 	target   []float64 // sum of the targets of the pass, weighted by terms
 	terms    int
 	usual    int     // size of the largest batch so far
+	epoch    int     // the least number of passes in avg before again; see there
+	home     Q       // the start of the epoch, if it is settled
+	level    float64 // the objective of home
+	settled  bool    // home and level are known
 	averaged float64 // number of iterates in avg
 	blocks   batchMeans
 	Gap      float64
@@ -287,11 +293,13 @@ func (s *Stepper[Q]) Step(ctx context.Context, batch []int, all bool, beta float
 		return fmt.Errorf("pgsvi: Objective.Inner is %d, which is for steps of a given size; set "+
 			"Solver.StepSize: %w", s.o.Inner, sentinel.ErrParam)
 	}
-	if s.o.Family && s.o.Infinite && s.Noisy {
-		if !s.Near {
-			return s.approach(ctx, batch)
-		}
+	switch {
+	case s.Noisy && s.Near:
 		return s.average(ctx, batch)
+	case s.Noisy && s.o.Family && s.o.Infinite:
+		return s.approach(ctx, batch)
+	case s.Noisy:
+		return s.descendNoisy(ctx, batch)
 	}
 	if err := s.leaveAverage(); err != nil {
 		return err
@@ -572,10 +580,6 @@ func (s *Stepper[Q]) take(ctx context.Context, same func() *rand.Rand, beta, gai
 	if s.o.Infinite && s.beta > 100 {
 		s.beta = math.Inf(1)
 	}
-	if s.Noisy {
-		s.K++
-		s.beta = math.Min(s.beta, s.beta*math.Pow(1+1/float64(s.K), -0.6)/2)
-	}
 }
 
 // toTarget returns the distance in nats from q to the target of its step. G is the gradient at q.
@@ -656,9 +660,18 @@ func (s *Stepper[Q]) current(c *save.Coder) {
 		s.o.State(c, s.avg)
 	}
 	s.averages = averages
+	settled := s.settled
+	if c.Bool(&settled); settled {
+		if !s.settled {
+			s.home = s.o.Clone(s.Q)
+		}
+		s.o.State(c, s.home)
+		c.Float(&s.level)
+	}
+	s.settled = settled
 	c.Float(&s.beta, &s.averaged, &s.Gap, &s.GradMap, &s.agree, &s.Spent, &s.Valued, &s.Verified,
 		&s.certain, &s.Most)
-	c.Int(&s.K, &s.terms, &s.usual, &s.replicates)
+	c.Int(&s.K, &s.terms, &s.usual, &s.replicates, &s.epoch)
 	c.Bool(&s.Noisy, &s.started, &s.Near)
 	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)
 	s.mix.state(c, n)

@@ -3,6 +3,7 @@ package descent
 import (
 	"context"
 	"math"
+	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -73,6 +74,83 @@ func (s *Stepper[Q]) approach(ctx context.Context, batch []int) error {
 	return nil
 }
 
+// descendNoisy is approach for steps with another D than KL, or without a target. A step starts at
+// the double of the last step size, so a few halvings suffice against the curvature of f. If they
+// do not help, the gradient is mostly noise, because noise changes the objective in proportion to
+// the step size: the phase ends, and the step size stays. Smaller ones would end all progress.
+func (s *Stepper[Q]) descendNoisy(ctx context.Context, batch []int) error {
+	s.Gap = s.unknownGap()
+	same := s.sameDraws()
+	start, done, err := s.begin(ctx, same, batch)
+	if done || err != nil {
+		return err
+	}
+	if leapt, err := s.leap(ctx, same, start); leapt || err != nil {
+		return err
+	}
+	check := same
+	if !s.o.Exact {
+		check = s.sameDraws()
+		if start, err = s.objective(ctx, check(), s.Q, batch); err != nil {
+			return err
+		}
+	}
+	if s.o.Adapt != nil {
+		s.adaptDownhill()
+	}
+	most := mostImprovings
+	if s.started {
+		most = noiseHalvings
+	}
+	var gain float64
+	falls := func() bool {
+		if most--; most < 0 {
+			return true // with the gain 0
+		}
+		if s.o.Family && !s.all && !(family(s.Trial).KL(s.Q) <= 1) {
+			return false
+		}
+		v, err := s.objective(ctx, check(), s.Trial, batch)
+		fell := err == nil && v < start
+		if fell {
+			gain = start - v
+		}
+		return fell
+	}
+	beta, err := s.tryFrom(s.beta, falls)
+	if err != nil {
+		return err
+	}
+	if gain == 0 {
+		s.GradMap, s.Near, s.beta = 0, true, s.beta/noiseShare
+		return nil
+	}
+	s.started = true
+	s.Near = !s.all && s.wanders()
+	s.accept(beta)
+	s.beta = 2 * beta
+	if s.Near {
+		s.beta /= noiseShare
+	}
+	return nil
+}
+
+// noiseShare divides the step size that descendNoisy would try next for the first step of average,
+// which does not evaluate the objective.
+const noiseShare = 4
+
+// noiseHalvings is the number of halvings after which descendNoisy blames the noise.
+const noiseHalvings = 5
+
+// unknownGap returns the Gap of a state whose distance from the optimum is not known yet: +Inf, or
+// NaN if it can never be known.
+func (s *Stepper[Q]) unknownGap() float64 {
+	if s.o.Family && s.o.Plain {
+		return math.Inf(1)
+	}
+	return math.NaN()
+}
+
 // leastTelling is the fraction of the way to the target below which stepKL would only see rounding.
 const leastTelling = 1e-6
 
@@ -94,12 +172,18 @@ func (s *Stepper[Q]) stepKL(beta float64) float64 {
 }
 
 // wanders reports whether successive steps no longer agree in their direction, in the metric of the
-// Fisher information. They then consist of noise (Pflug, 1990).
+// Fisher information, or in λ if q is no Family. They then consist of noise (Pflug, 1990).
 func (s *Stepper[Q]) wanders() bool {
-	from, to := family(s.Q), family(s.Trial)
-	eta, mu := to.Natural(nil), to.MeanParams(nil)
-	floats.Sub(eta, from.Natural(nil))
-	floats.Sub(mu, from.MeanParams(nil))
+	eta, mu := s.Trial.Params(nil), s.Trial.Params(nil)
+	if s.o.Family {
+		from, to := family(s.Q), family(s.Trial)
+		eta, mu = to.Natural(eta), to.MeanParams(mu)
+		floats.Sub(eta, from.Natural(nil))
+		floats.Sub(mu, from.MeanParams(nil))
+	} else {
+		floats.Sub(eta, s.Q.Params(nil))
+		copy(mu, eta)
+	}
 	if s.lastEta == nil {
 		s.agree = 1
 	} else {
@@ -185,7 +269,8 @@ func (s *Stepper[Q]) leaveAverage() error {
 	return nil
 }
 
-// average takes a noisy step and adds it to the average.
+// average takes a noisy step and adds it to the average. There is no average if h may have kinks,
+// because an average of iterates would not be at a kink, or if q is no Family.
 func (s *Stepper[Q]) average(ctx context.Context, batch []int) error {
 	if _, err := s.grad(ctx, nil, s.G, s.Q, batch); err != nil {
 		return err
@@ -194,16 +279,34 @@ func (s *Stepper[Q]) average(ctx context.Context, batch []int) error {
 	// A batch that is shorter than the others, such as the last of a pass, goes less far.
 	s.usual = max(s.usual, terms)
 	most := math.Pow(1+float64(s.K), -0.6) * float64(terms) / float64(s.usual)
+	direct := s.o.Family && s.o.Infinite // toward a target
 	longest := math.Inf(1)
-	if most < 1 {
+	switch {
+	case !direct:
+		longest = s.beta * most
+		s.adapt(longest)
+	case most < 1:
 		longest = most / (1 - most)
 	}
-	beta, err := s.tryFrom(longest, func() bool { return family(s.Trial).KL(s.Q) <= 1 })
+	beta, err := s.tryFrom(longest, func() bool {
+		return !s.o.Family || family(s.Trial).KL(s.Q) <= 1
+	})
+	if !direct && invalid(err) && (s.averages || s.settled) {
+		return s.again(ctx) // q is next to the edge of the valid set
+	}
 	if err != nil {
 		return err
 	}
+	if !direct {
+		if s.Gap = s.unknownGap(); math.IsNaN(s.Gap) {
+			s.K++
+			s.accept(beta)
+			return nil
+		}
+		s.Gap = s.certain
+	}
 	rho := 1.0
-	if !math.IsInf(beta, 1) {
+	if direct && !math.IsInf(beta, 1) {
 		rho = beta / (1 + beta)
 	}
 	s.addTarget(rho, terms)
@@ -235,7 +338,8 @@ func (s *Stepper[Q]) average(ctx context.Context, batch []int) error {
 }
 
 // addTarget adds the target of the last step to the mean target of the pass, weighted by the number
-// of terms. The step went the fraction rho of the way in natural parameters.
+// of terms. The step went the fraction rho of the way in natural parameters. A step without a target
+// adds the new state, with rho = 1.
 func (s *Stepper[Q]) addTarget(rho float64, terms int) {
 	from, to := family(s.Q).Natural(nil), family(s.Trial).Natural(nil)
 	if s.target == nil {
@@ -251,7 +355,8 @@ func (s *Stepper[Q]) addTarget(rho float64, terms int) {
 // target of a block of passes differs from the optimum by the noise δ of the block, and the average
 // with weights W differs by ΣWδ, with an expected loss of ΣW²·½δᵀFδ nats. Blocks grow with the run,
 // because batches drawn without replacement have noise that cancels over long blocks. When the
-// estimate reaches the goal, verify must confirm it.
+// estimate reaches the goal, verify must confirm it. If steps have no target, δ is the distance of
+// the mean state of a block from the average.
 func (s *Stepper[Q]) endPass(ctx context.Context) error {
 	floats.Scale(1/float64(s.terms), s.target)
 	s.blocks.add(s.target)
@@ -270,14 +375,78 @@ func (s *Stepper[Q]) endPass(ctx context.Context) error {
 		s.Gap += w * w * s.distance(s.avg, eta, mean)
 	}
 	blocks := s.Gap
-	if s.Gap = math.Max(blocks, s.certain); math.IsInf(s.Gap, 1) {
+	if s.Gap = math.Max(blocks, s.certain); s.o.Infinite && math.IsInf(s.Gap, 1) {
 		s.Gap = math.Max(blocks, verifyFrom*s.Goal()) // not at the goal until verified
 	}
-	if blocks > verifyFrom*s.Goal() || s.certain <= s.Goal() {
+	if !s.o.Infinite && s.blocks.passes+s.blocks.span*n < s.epoch {
 		return nil
 	}
-	return s.verify(ctx, blocks)
+	switch {
+	case s.certain <= s.Goal():
+		return nil
+	case blocks <= verifyFrom*s.Goal():
+		return s.verify(ctx, blocks)
+	case s.o.Infinite:
+		return nil
+	}
+	return s.again(ctx)
 }
+
+// again starts another epoch of average for steps without a target. Their step size cannot be known
+// in advance, so each epoch corrects it by the objective of the average, with the same draws in all
+// epochs:
+//
+//   - if the objective rose, the epoch is taken back and the step size falls to a quarter;
+//   - if it fell by more than the goal, the step size doubles;
+//   - otherwise the iterates scatter around a point near the optimum, and the step size halves.
+//
+// Each epoch is longer than the one before, so the corrections end. An epoch without an average is
+// taken back.
+func (s *Stepper[Q]) again(ctx context.Context) error {
+	if !s.averages {
+		s.beta /= 4
+		return s.o.Set(s.Q, s.home)
+	}
+	value, err := s.objective(ctx, rand.New(rand.NewPCG(epochSeed, 0)), s.avg, nil)
+	if ctx.Err() != nil {
+		return err
+	}
+	beta, from := s.beta, s.avg
+	switch {
+	case err != nil || s.settled && value > s.level:
+		beta /= 4
+	case s.settled && value < s.level-s.Goal():
+		beta *= 2
+	case s.settled:
+		beta /= 2
+	}
+	if err == nil && !(s.settled && value > s.level) {
+		if !s.settled {
+			s.home = s.o.Clone(s.avg)
+		}
+		if err := s.o.Set(s.home, s.avg); err != nil {
+			return err
+		}
+		s.level, s.settled = value, true
+	} else if s.settled {
+		from = s.home
+	}
+	if err := s.o.Set(s.avg, from); err != nil {
+		return err
+	}
+	if err := s.leaveAverage(); err != nil {
+		return err
+	}
+	s.Near, s.beta, s.epoch = true, beta, max(leastEpoch, s.epoch+s.epoch/2)
+	return nil
+}
+
+const (
+	// leastEpoch is the number of passes of the first epoch of steps without a target.
+	leastEpoch = 8
+	// epochSeed is the seed of the draws of again.
+	epochSeed = 0x5851f42d4c957f2d
+)
 
 // verify takes R gradients over all terms at the average and estimates ½δᵀFδ, where δ is the distance
 // from the average to its target. If d_r is the distance of the target of one gradient and d̄ the
@@ -297,6 +466,9 @@ func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
 	}
 	a := family(s.avg)
 	eta, prior := a.Natural(nil), s.o.Prior // η_p − ∇_μ f is the target
+	if prior == nil {
+		prior = eta // h = 0
+	}
 	mean, target := make([]float64, len(eta)), make([]float64, len(eta))
 	var sum float64
 	for range replicates {
@@ -322,6 +494,9 @@ func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
 	s.Gap = math.Max(blocks, s.certain)
 	if gap-2*noise <= math.Max(s.Goal(), movedAverage*blocks) {
 		return nil
+	}
+	if !s.o.Infinite {
+		return s.again(ctx)
 	}
 	if err := s.o.Set(s.Q, s.avg); err != nil {
 		return err
