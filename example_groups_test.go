@@ -89,3 +89,45 @@ func ExampleNewGLMRows_groups() {
 	// Output:
 	// shops differ by 0.49 (0.44 to 0.54), effect of the price -0.97, converged
 }
+
+// This example learns y ~ x + (1 | shop) from labels that arrive in batches. Each batch has rows of
+// known shops and of new ones.
+func ExampleNewGLMStream_groups() {
+	const most, first = 1000, 1 // shops that may occur; the shops have the columns from 1 on
+	stream, err := pgsvi.NewGLMStream(first+most, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{
+		Intercept: true,
+		Groups:    []pgsvi.Group{{Name: "shop", First: first, Levels: most}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	effects := make([]float64, most)
+	for shop := range effects {
+		effects[shop] = 0.8 * rng.NormFloat64()
+	}
+	for batch := range 3 {
+		shops := 300 * (batch + 1)
+		for range 5000 {
+			x, shop, y := rng.NormFloat64(), rng.IntN(shops), -1.0
+			if rng.Float64() < 1/(1+math.Exp(0.5-x-effects[shop])) {
+				y = 1
+			}
+			row := pgsvi.Row{Ind: []int{0, first + shop}, Val: []float64{x, 1}, Y: y}
+			if err := stream.Add(row); err != nil {
+				log.Fatal(err)
+			}
+		}
+		post, err := stream.Posterior()
+		if err != nil {
+			log.Fatal(err)
+		}
+		g := post.Groups()[0]
+		fmt.Printf("%d rows, %d shops: sd between shops %.2f, shop 0: %.1f ± %.1f\n", post.Len(), g.Known,
+			g.Effects[0].SD, g.Mean.At(0, 0), g.SD.At(0, 0))
+	}
+	// Output:
+	// 5000 rows, 300 shops: sd between shops 0.74, shop 0: 0.1 ± 0.5
+	// 10000 rows, 600 shops: sd between shops 0.77, shop 0: 0.2 ± 0.4
+	// 15000 rows, 898 shops: sd between shops 0.78, shop 0: 0.4 ± 0.4
+}

@@ -73,8 +73,8 @@ type GLMOptions struct {
 	Blocks []int
 	// Groups lists the grouping factors of a mixed model, whose effects are columns of x. PriorSD,
 	// Autoscale, Prior and Blocks do not apply to these columns. Fit learns the covariances of the
-	// effects unless they are fixed. Streams and other covariances than the full one do not support
-	// Groups. NewGLMRows describes the limits for rows that are not kept in memory.
+	// effects unless they are fixed. Only the full covariance supports Groups. NewGLMStream and
+	// NewGLMRows describe the limits for rows that are not kept in memory.
 	Groups []Group
 	// Offset is o_n for each row. Nil means 0. For counts with an exposure it is the logarithm of
 	// the exposure. For a Softmax it has one element per class of each row, row by row.

@@ -340,6 +340,18 @@ func saveArrow(c *gauss.Arrow) *savedArrow {
 
 // load returns the covariance under the given prior.
 func (s *savedArrow) load(prior *gauss.Prior) (gauss.Cov, error) {
+	c, err := s.arrow(prior)
+	if err != nil {
+		return nil, err
+	}
+	if !c.Factor(nil) {
+		return nil, fmt.Errorf("the covariance of the groups: %w", ErrNotPosDef)
+	}
+	return c, nil
+}
+
+// arrow returns the covariance under the given prior, which is not yet factorized.
+func (s *savedArrow) arrow(prior *gauss.Prior) (*gauss.Arrow, error) {
 	blocks := prior.Blocks()
 	if len(blocks) == 0 {
 		return nil, fmt.Errorf("the covariance of groups without groups: %w", ErrShape)
@@ -382,9 +394,6 @@ func (s *savedArrow) load(prior *gauss.Prior) (gauss.Cov, error) {
 	}
 	for _, b := range shape.Blocks {
 		c.L = append(c.L, b.L)
-	}
-	if !c.Factor(nil) {
-		return nil, fmt.Errorf("the covariance of the groups: %w", ErrNotPosDef)
 	}
 	return c, nil
 }

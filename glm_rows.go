@@ -1054,14 +1054,17 @@ type savedRowGroup struct {
 // saveGroups returns the saved form of the groups.
 func (r *glmRounds) saveGroups() (all []savedRowGroup) {
 	for i := range r.g.opt.Groups {
-		all = append(all, r.saveGroup(i))
+		s := r.g.opt.Groups[i].saveRows()
+		if len(r.g.groups) > 0 {
+			s.Scale, s.Moment = r.g.lin.Factors[i].Scale, r.g.groups[i].moment
+		}
+		all = append(all, s)
 	}
 	return all
 }
 
-// saveGroup returns the saved form of group i.
-func (r *glmRounds) saveGroup(i int) savedRowGroup {
-	g := &r.g.opt.Groups[i]
+// saveRows returns the saved form of g, without Scale and Moment.
+func (g *Group) saveRows() savedRowGroup {
 	s := savedRowGroup{Name: g.Name, First: g.First, Levels: g.Levels, Effects: g.effectNames(),
 		SD: g.SD, Fixed: g.Fixed, NoPrior: g.NoPrior, Independent: g.Independent}
 	if g.Corr != nil {
@@ -1069,9 +1072,6 @@ func (r *glmRounds) saveGroup(i int) savedRowGroup {
 		for i := range q * q {
 			s.Corr = append(s.Corr, g.Corr.At(i/q, i%q))
 		}
-	}
-	if len(r.g.groups) > 0 {
-		s.Scale, s.Moment = r.g.lin.Factors[i].Scale, r.g.groups[i].moment
 	}
 	return s
 }

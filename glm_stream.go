@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"gonum.org/v1/gonum/floats"
 )
 
 // NewGLMStream returns a stream that fits a generalized linear model with a full covariance in one
@@ -40,10 +38,26 @@ import (
 // the posterior far away, and later blocks do not bring it back completely. Shuffle a file once, or
 // fit all rows with GLM.
 //
+// GLMOptions.Groups makes a mixed model. Group.Levels must count all levels that may occur; a level is
+// new until its first row. For more levels, continue with Posterior, GLMPosterior.WithLevels and
+// GLMPosterior.Stream, which keeps Σ. Up to 4096 rows, Posterior is the fit of NewGLM, which learns Σ,
+// or an error of NewGLM, for example if a slope does not vary within any level yet. After more rows,
+// Σ and the sites of the kept rows take turns at being moved to their best values, until Σ would gain
+// less than 1e-7 nats. The other rows are sums for each level. Their sites keep the values that they
+// had under an earlier q. With Gaussian noise, sites do not depend on q, so the result is the fit of
+// all rows. For up to 200,000 rows of labels or counts, with 8 to 40 rows per level, the standard
+// deviations of Σ were within 1% of the fit of all rows. Compared with the standard deviations of
+// the fit, means of effects were off by 0.03 in root mean square and 0.9 at most for labels, and by
+// 0.12 and 0.9 for counts. Standard deviations were off by 2.5% and 6% in root mean square. Intervals
+// of Σ were up to 10% too narrow, because the other sites do not follow Σ. The priors of Σ keep the
+// scales of the first 4097 rows, and posteriors of more rows do not integrate over Σ. There are no D²
+// numbers. Instead, each level of the largest group takes about Q² + QM numbers, for M columns outside
+// the group, and the border takes M² numbers.
+//
 // The stream starts from the prior, for rows of cols columns without the intercept. See NewGLM for
 // lik, opt and the errors. Offsets and weights belong to the rows, so GLMOptions.Offset and Weights
 // must be nil. The error also wraps ErrParam if opt has Autoscale, Learn, Blocks or a covariance
-// that is not full, and ErrMemory if the D² numbers of the stream exceed GLMOptions.MaxMemory.
+// that is not full, and ErrMemory if the numbers of the stream exceed GLMOptions.MaxMemory.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMPosterior], error) {
 	if _, many := lik.(Softmax); many {
 		return nil, fmt.Errorf(
@@ -66,9 +80,11 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMP
 		return nil, fmt.Errorf("pgsvi: streams do not learn a prior; leave GLMOptions.Learn and "+
 			"Blocks nil, and first learn it from rows in memory: %w", ErrParam)
 	case len(o.Groups) > 0:
-		return nil, fmt.Errorf("pgsvi: streams do not support GLMOptions.Groups, but there is the "+
-			"group %q; fit the rows together with NewGLM: %w",
-			cmp.Or(o.Groups[0].Name, "group1"), ErrParam)
+		s, err := newGroupStream(g, cols)
+		if err != nil {
+			return nil, err
+		}
+		return &Stream[Row, *GLMPosterior]{s}, nil
 	}
 	if err := g.opt.checkStream(cols + design.B2i(g.opt.Intercept)); err != nil {
 		return nil, err
@@ -94,10 +110,18 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMP
 // Stream returns a stream that starts from p, to add or remove rows. It does not change p. The
 // error wraps ErrNotPosDef if the precision of p is not positive definite to rounding, and
 // ErrMemory if D is too large for GLMOptions.MaxMemory. Stream needs memory for about 22 D² numbers
-// and D³/3 operations for any form of the covariance.
+// and D³/3 operations for any form of the covariance. The stream of a mixed model keeps sums for each
+// level instead, as described at NewGLMStream, and the covariances of the effects.
 func (p *GLMPosterior) Stream() (*Stream[Row, *GLMPosterior], error) {
 	if err := oneLatent(p.lik, "a stream"); err != nil {
 		return nil, err
+	}
+	if p.arrowed() {
+		s, err := p.groupStream()
+		if err != nil {
+			return nil, err
+		}
+		return &Stream[Row, *GLMPosterior]{s}, nil
 	}
 	if err := p.opt.checkStream(p.Dim()); err != nil {
 		return nil, err
@@ -121,6 +145,10 @@ func (p *GLMPosterior) Stream() (*Stream[Row, *GLMPosterior], error) {
 // rows only if it was saved by WithRows. Without rows it is updated by one pass, which may be off
 // by many standard deviations if there are few rows.
 //
+// A mixed model keeps the covariances of its effects. A step for new rows takes time in proportion to
+// the new rows and their levels, and for M columns outside the largest group M³ operations. The
+// posterior at the end takes one pass over all levels. WithLevels adds new levels first.
+//
 // Update returns the errors of Stream.AddAll and GLMPosterior.Stream. On error the posterior is
 // nil.
 func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior,
@@ -136,7 +164,7 @@ func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (
 // of the rows are taken out. With Gaussian noise, the result is then exact to 1e-6 standard
 // deviations. With other likelihoods, it is usually within a few thousandths of a standard
 // deviation of a streaming pass without the rows. It is less accurate if little information
-// remains.
+// remains, and for counts in a mixed model whose levels have few rows.
 //
 // Remove returns the errors of Stream.RemoveAll and GLMPosterior.Stream. On error the posterior is
 // nil. An error that wraps ErrNotPosDef means that float64 is not accurate enough, or that the mean
@@ -153,6 +181,25 @@ func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error],
 	if err := oneLatent(p.lik, "a stream"); err != nil {
 		return nil, err
 	}
+	s, err := p.changing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := change(&Stream[Row, *GLMPosterior]{s}, ctx, rows); err != nil {
+		return nil, err
+	}
+	q, err := s.posterior(ctx)
+	if q != nil && p.filed {
+		q = q.WithRows()
+	}
+	return q, prefixed(err)
+}
+
+// changing returns the stream of Update and Remove.
+func (p *GLMPosterior) changing(ctx context.Context) (streamEngine[Row, *GLMPosterior], error) {
+	if p.arrowed() {
+		return p.groupStream()
+	}
 	s := p.stream()
 	if s.past == nil {
 		if err := p.opt.checkStream(p.Dim()); err != nil {
@@ -164,14 +211,13 @@ func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error],
 			return nil, prefixed(err)
 		}
 	}
-	if err := change(&Stream[Row, *GLMPosterior]{s}, ctx, rows); err != nil {
-		return nil, err
-	}
-	q, err := s.posterior(ctx)
-	if q != nil && p.filed {
-		q = q.WithRows()
-	}
-	return q, prefixed(err)
+	return s, nil
+}
+
+// arrowed reports whether the covariance of p has the form of a mixed model.
+func (p *GLMPosterior) arrowed() bool {
+	_, arrow := p.cov.(*gauss.Arrow)
+	return arrow
 }
 
 func (s *glmStream) len() int { return s.rows + s.buf.Rows() }
@@ -662,13 +708,7 @@ func (p *GLMPosterior) WithRows() *GLMPosterior {
 
 // stream returns a stream that starts from p, whose w is not yet computed.
 func (p *GLMPosterior) stream() *glmStream {
-	s := newGLMStream(&GLM{
-		lin: site.LinearModel{
-			Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names,
-			MaxMemory: p.opt.MaxMemory,
-		},
-		opt: p.opt, means: p.means, groups: p.updatedGroups(),
-	})
+	s := newGLMStream(p.model())
 	s.rows, s.seen = p.rows, p.rows
 	s.from, s.past = p, p.data.rows(p.Dim())
 	return s
@@ -693,15 +733,6 @@ func (s *glmStream) begun(h *parallel.Halt) error {
 // sited reports whether w consists of the prior and the sites of all rows.
 func (s *glmStream) sited() bool {
 	return s.rows == 0 || s.from == nil || s.from.ofSites()
-}
-
-// ofSites reports whether the precision of p consists of the precision of the prior and of sites.
-func (p *GLMPosterior) ofSites() bool {
-	switch p.cov.(type) {
-	case *gauss.Full, *gauss.Dual, *gauss.Arrow:
-		return true
-	}
-	return false
 }
 
 // open converts a stream that has all its rows into a stream that keeps some of them, with their
@@ -769,63 +800,9 @@ func (s *glmStream) fit(ctx context.Context, t *term.Buffer) (*GLMPosterior, err
 		return nil, err
 	}
 	g := &GLM{lin: s.g.lin, opt: opt, means: s.g.means, groups: s.g.groups}
-	g.lin.X, g.lin.Terms = t.Design(), t.Terms(s.g.lin.Terms.Lik, 0)
-	t.SetUnit()
-	g.offset = g.lin.Terms.Offset
-	g.lin.AddPriorMean()
-	p, res, err := g.Fit(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	if res.Status != Converged && !(res.Gap <= mostFitGap) {
-		return nil, fmt.Errorf("pgsvi: the fit of all %d rows ends (%v) %.2g nats from its "+
-			"optimum; use a prior closer to the scale of the data: %w", n, res.Status, res.Gap,
-			ErrDiverged)
-	}
-	if i, ok := p.resolves(g); !ok {
-		return nil, fmt.Errorf("pgsvi: row %d of all %d is so informative relative to the prior "+
-			"that its variance is only rounding; use a prior closer to the scale of the data: %w",
-			i, n, ErrDiverged)
-	}
-	return p, nil
+	g.take(t)
+	return g.refit(ctx)
 }
-
-// mostTold is the largest computed information of a row under a log-concave likelihood, γ_n times
-// the variance of η_n. The exact information is 1 for a flat prior.
-const mostTold = 1.001
-
-// resolves reports whether the variances of p, a posterior of g, at its rows are more than
-// rounding. Otherwise it returns a row whose variance is not.
-func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
-	n := g.Len()
-	if n == 0 {
-		return 0, true
-	}
-	var at term.Marginals
-	at.Resize(n)
-	mean := make([]float64, p.Dim())
-	floats.SubTo(mean, p.ownMean(), p.prior.Mean)
-	g.lin.X.Mul(at.M, mean, nil)
-	p.cov.Variances(at.V, g.lin.X, nil)
-	for i, v := range at.V {
-		_, x := g.lin.X.Row(i)
-		if !(v > 0) && floats.Norm(x, math.Inf(1)) > 0 {
-			return i, false
-		}
-	}
-	if !p.ofSites() || !g.lin.Terms.Concave() || g.lin.Terms.Expect(&at, nil, term.Crew{}) != nil {
-		return 0, true
-	}
-	for i, gamma := range at.Tg {
-		if !(gamma*at.V[i] <= mostTold) {
-			return i, false
-		}
-	}
-	return 0, true
-}
-
-// mostFitGap is the largest distance, in nats, of a fit of all rows from its optimum.
-const mostFitGap = 1e-4
 
 // glmStream is the engine of NewGLMStream.
 type glmStream struct {

@@ -148,7 +148,7 @@ type Arrow struct {
 	K, R, E []float64
 	Chol    []float64 // Cholesky factor of S in units of the L, M×M
 	LogDet  float64   // log|C|/|V|
-	// Schur holds A − Σ B_gᵀE_g, M×M, both triangles, if KeepSchur is set and there are several factors.
+	// Schur holds A − Σ B_gᵀE_g, M×M, both triangles, if KeepSchur is set.
 	Schur     []float64
 	KeepSchur bool
 
@@ -190,11 +190,11 @@ func (c *Arrow) Factor(h *parallel.Halt) bool {
 		return false
 	}
 	c.complement(h)
-	if c.Crossed() {
+	if c.Crossed() || c.KeepSchur {
 		dense.FillUpper(c.Chol, m)
-		if c.KeepSchur {
-			c.Schur = append(c.Schur[:0], c.Chol...)
-		}
+	}
+	if c.KeepSchur {
+		c.Schur = append(c.Schur[:0], c.Chol...)
 	}
 	for i, p := range c.Prec {
 		c.Chol[i*m+i] += p

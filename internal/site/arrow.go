@@ -26,6 +26,7 @@ import (
 //	arrow_curve.go      derivatives of log Z in Σ, for one factor
 //	arrow_joint.go      steps of Σ together with the sites
 //	arrow_algebra.go    the Algebra, which LinearModel uses if its prior has blocks
+//	arrow_frozen.go     fits next to rows that are not kept
 //
 // Base.go describes the interfaces of a base, and gauss/arrow.go has the formulas.
 
@@ -63,6 +64,7 @@ type arrow struct {
 	pending          bool // try.L and the sums belong to the next Cover
 	held             bool // the last move kept the covariance of cur
 	sigma            sigma
+	past             *arrowPast // sites of other rows, or nil
 	crew             term.Crew
 	work             design.Work
 	inverse          []float64 // covariance of the border, for crossed factors
@@ -97,7 +99,7 @@ var _ interface {
 
 // newArrow returns the base of l. The error names rows and columns that do not fit.
 func newArrow(l *LinearModel) (*arrow, error) {
-	a := &arrow{lin: l, gaussian: l.Terms.Noise() > 0}
+	a := &arrow{lin: l, gaussian: l.Terms.Noise() > 0, past: l.past}
 	n := l.X.Rows
 	for i, b := range l.Prior.Blocks() {
 		f := arrowFactor{Block: b, number: i, level: make([]int32, n), z: make([]float64, n*b.Q)}
@@ -119,6 +121,9 @@ func newArrow(l *LinearModel) (*arrow, error) {
 		a.cur.by.L = append(a.cur.by.L, slices.Clone(f.L))
 	}
 	a.shape.SetPtr()
+	if a.past != nil {
+		a.past.lay(a.shape)
+	}
 	a.cur.by.ArrowShape, a.try.by.ArrowShape = a.shape, a.shape
 	dense.ResizeAll(n, &a.in1, &a.in2, &a.out)
 	a.sigma.begin(a)
@@ -287,8 +292,12 @@ func (a *arrow) setPatterns() {
 			}
 		}
 		slices.Sort(cols)
-		cols = slices.Clone(slices.Compact(cols))
-		a.shape.Pat[g] = cols
+		a.shape.Pat[g] = slices.Clone(slices.Compact(cols))
+	}
+	if a.past != nil {
+		a.past.joinPatterns(a.shape)
+	}
+	for g, cols := range a.shape.Pat {
 		for i := int(a.begin[g]); i < int(a.begin[g+1]); i++ {
 			for k := range others {
 				o := &others[k]
@@ -338,7 +347,11 @@ func (a *arrow) Cover(v, delta []float64) (logDet float64, ok bool) {
 			return 0, false
 		}
 	}
-	return t.by.LogDet - 2*a.sigma.logPrior(t.by.L, nil), !a.crew.Halt.Stopped()
+	logDet = t.by.LogDet - 2*a.sigma.logPrior(t.by.L, nil)
+	if a.past != nil {
+		logDet -= a.past.logDet
+	}
+	return logDet, !a.crew.Halt.Stopped()
 }
 
 // Move implements Mover.
@@ -356,18 +369,26 @@ func (a *arrow) move(c *gauss.Arrow, d, delta, u []float64) (square float64) {
 	for i, x := range d {
 		u[i] -= delta[i] * x
 	}
+	if a.past != nil { // the precision without the rows is more than the prior
+		square = floats.Dot(d, u)
+	}
 	return square
 }
 
 // hold implements holder. No step has computed the covariance of the prior, so hold computes it.
 func (a *arrow) hold(d, delta, u []float64) (square float64) {
 	if !a.moved { // the state is the prior
-		a.cover(delta)
-		a.collect(make([]float64, len(delta)))
-		a.cur.by.Solve(&a.cur.mean, a.moveB, a.moveG, a.solveWork)
+		a.coverPrior(delta)
 	}
 	a.held = true
 	return a.move(&a.cur.by, d, delta, u)
+}
+
+// coverPrior computes the covariance of the prior, whose sites delta are 0.
+func (a *arrow) coverPrior(delta []float64) {
+	a.cover(delta)
+	a.collect(make([]float64, len(delta)))
+	a.cur.by.Solve(&a.cur.mean, a.moveB, a.moveG, a.solveWork)
 }
 
 // Accept implements Mover.
@@ -406,6 +427,14 @@ func (a *arrow) Prior() (s term.Marginals) {
 	n := a.x.Rows
 	s.M, s.V = make([]float64, n), make([]float64, n)
 	s.Gamma, s.A = s.M, s.M // zeros, which nothing writes
+	if a.past != nil {
+		if a.coverPrior(s.M); a.moved {
+			a.past.logDet = a.cur.by.LogDet
+			a.variances(&a.cur, a.out)
+			a.outTo(s.V, a.out)
+		}
+		return s
+	}
 	inv := make([]float64, a.x.Cols)
 	for i, p := range a.shape.Prec {
 		inv[i] = 1 / p
@@ -446,6 +475,9 @@ func (a *arrow) gather(u, r []float64) bool {
 // spread implements spreader.
 func (a *arrow) spread(w, u []float64) bool {
 	m := len(a.shape.Border)
+	if !a.moved && a.past != nil {
+		a.coverPrior(make([]float64, a.x.Rows))
+	}
 	if a.moved {
 		t := &a.try.mean
 		a.cur.by.Solve(t, u[:m], u[m:], a.solveWork)

@@ -81,6 +81,9 @@ func (a *arrow) sum(t *arrowState, gamma, b []float64) {
 		}
 		a.sumBorder(s.A, gamma)
 	}
+	if a.past != nil {
+		floats.Add(s.A, a.past.of.Sums.A)
+	}
 	a.levels(func(w *arrowWork, lo, hi int) {
 		for g := lo; g < hi; g++ {
 			a.sumLevel(s, w, g, gamma)
@@ -114,8 +117,13 @@ func (a *arrow) sumLevel(s *gauss.Sums, w *arrowWork, g int, gamma []float64) {
 	f, d, width := &a.fac[0], a.x.Cols, a.shape.Width(g)
 	q := f.Q
 	b, dg := s.B[a.shape.Ptr[g]:a.shape.Ptr[g+1]], s.D[g*q*q:(g+1)*q*q]
-	clear(b)
-	clear(dg)
+	if p := a.past; p != nil {
+		copy(b, p.b[a.shape.Ptr[g]:a.shape.Ptr[g+1]])
+		copy(dg, p.of.Sums.D[g*q*q:(g+1)*q*q])
+	} else {
+		clear(b)
+		clear(dg)
+	}
 	crossed := a.shape.Crossed()
 	for i := int(a.begin[g]); i < int(a.begin[g+1]); i++ {
 		x, z := a.x.Dense[i*d:(i+1)*d], f.z[i*q:(i+1)*q]

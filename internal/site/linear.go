@@ -34,6 +34,8 @@ type LinearModel struct {
 	// Near returns where a fit of a model with blocks starts for a response: the linear predictor
 	// and the precision of its site. Nil means the prior.
 	Near func(y float64) (eta, gamma float64)
+	// past holds the sites of other rows, or nil. They are part of the prior of a model with blocks.
+	past *arrowPast
 
 	MaxMemory int64 // bytes; 0 means the limit of ErrMemory
 }

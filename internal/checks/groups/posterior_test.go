@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -302,7 +304,7 @@ func TestGroupsRefusals(t *testing.T) {
 		t.Error(err)
 	}
 	opt := &GLMOptions{Groups: []Group{{First: 0, Levels: 2}}}
-	if _, err := NewGLMStream(2, Poisson{}, opt); !errors.Is(err, ErrParam) {
+	if _, err := NewGLMStream(1, Poisson{}, opt); !errors.Is(err, ErrParam) {
 		t.Error(err)
 	}
 	empty, err := NewGLM(NewSparse(3), nil, Poisson{}, &GLMOptions{Groups: []Group{{First: 0,
@@ -350,8 +352,24 @@ func TestGroupsSingular(t *testing.T) {
 	if q, err := p.Update(ctx, rows); err != nil || q.Len() != p.Len()+1 {
 		t.Error(err)
 	}
-	if _, err := p.Stream(); !errors.Is(err, ErrNotPosDef) {
-		t.Errorf("a stream from a singular prior: %v", err)
+	up, err := p.Update(ctx, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []*GLMPosterior{p, kit.WithoutRows(t, p)} {
+		s, err := from.Stream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mean, most, sd := groupsApart(testkit.Must(s.Posterior()), p); !(most < 1e-4 && sd < 1e-4) {
+			t.Errorf("a stream from a singular prior: means %v (at most %v), sds %v", mean, most, sd)
+		}
+		if err := s.AddAll(ctx, rows); err != nil {
+			t.Fatal(err)
+		}
+		if mean, _, sd := groupsApart(testkit.Must(s.Posterior()), up); !(mean < 0.02 && sd < 0.02) {
+			t.Errorf("a stream from a singular prior, with a row: means %v, sds %v", mean, sd)
+		}
 	}
 	if e, err := g.PredictiveCheck(ctx, nil, p, 50, nil); err != nil || e == nil {
 		t.Error(err)
