@@ -23,13 +23,12 @@ import (
 // is the residual itself, so each iteration takes only one product with V. Directions are Xw and
 // residuals are needed only as Xᵀr, so each iteration reads X once.
 type innerMean struct {
-	At, next    term.Marginals // the state found, and the next candidate
+	At, next    term.Marginals // the state found, and the next candidate, which has no γ
 	Value       float64        // KL − Σe at At, up to a constant
 	r, h        []float64      // the residual, and γ̂ − γ
 	p, q, ap    []float64      // the search direction, V⁻¹ times it and the Hessian times it
 	step, whole []float64      // the step, and V⁻¹ times it
 	ur, s       []float64      // Xᵀr, and C times it
-	shape, near []float64      // relative variances during depart, and the variances to move to
 	w, uq, uh   []float64      // the weights of p, Xᵀq and Xᵀ(h∘p)
 	products    int            // products with V that may still be taken
 
@@ -60,7 +59,7 @@ func (t *innerMean) begin(s *term.Marginals, value float64, terms *term.Terms, i
 	t.At.CopyFrom(s)
 	t.Value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c
 	n := len(s.M)
-	t.next.Resize(n)
+	dense.ResizeAll(n, &t.next.A, &t.next.M, &t.next.E, &t.next.Tg, &t.next.D1)
 	for _, v := range []*[]float64{&t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole} {
 		*v = dense.Resize(*v, n)
 	}
@@ -149,8 +148,7 @@ func (t *innerMean) spread() bool {
 // per unit of v.
 func (t *innerMean) move(v []float64) bool {
 	x, y := &t.At, &t.next
-	copy(y.V, v)
-	copy(y.Gamma, x.Gamma)
+	y.V = v
 	here := t.Value
 	for i, g := range x.Tg {
 		here += 0.5 * g * (v[i] - x.V[i])
@@ -165,7 +163,10 @@ func (t *innerMean) move(v []float64) bool {
 		}
 		if t.terms.Expect(y, t.index, t.workers) == nil {
 			if value -= floats.Sum(y.E); value <= here {
+				copy(x.V, v)
+				y.Gamma, y.V = x.Gamma, x.V
 				t.At, t.next, t.Value = t.next, t.At, value
+				t.next.Gamma, t.next.V = nil, nil
 				return true
 			}
 		}
@@ -191,12 +192,13 @@ const (
 // variances are scaled for the given number of dimensions. It returns false if there is no such
 // mean.
 func (t *innerMean) depart(v []float64, dims int) bool {
-	t.shape, t.near = dense.Resize(t.shape, len(v)), dense.Resize(t.near, len(v))
 	mean := floats.Sum(v) / float64(len(v))
-	for i, x := range v {
-		t.shape[i] = math.Sqrt(x * mean)
+	set := func(dst []float64, scale float64) {
+		for i, x := range v {
+			dst[i] = scale * math.Sqrt(x*mean)
+		}
 	}
-	scale := t.rescale(1, dims)
+	scale := t.rescale(1, dims, set)
 	for k := 0; k < departRounds && scale > 0; k++ {
 		t.products = departProducts
 		if !t.aim(0) {
@@ -204,13 +206,13 @@ func (t *innerMean) depart(v []float64, dims int) bool {
 		}
 		// The variances change with the mean, so one expectation serves both.
 		next := t.scaled(scale, dims)
-		floats.ScaleTo(t.near, next, t.shape)
-		if !t.move(t.near) {
+		set(t.p, next) // the search for the step is over
+		if !t.move(t.p) {
 			break
 		}
 		scale = next
 	}
-	return scale > 0 && !t.workers.Halt.Stopped() && t.rescale(scale, dims) > 0
+	return scale > 0 && !t.workers.Halt.Stopped() && t.rescale(scale, dims, set) > 0
 }
 
 // scaled returns the scale of the variances under which the sites determine dims dimensions,
@@ -226,12 +228,13 @@ func (t *innerMean) scaled(scale float64, dims int) float64 {
 	return scale
 }
 
-// rescale replaces the variances, shape times scale, by scaled ones. It returns their scale, or 0
-// if their expectations overflow or fail.
-func (t *innerMean) rescale(scale float64, dims int) float64 {
+// rescale replaces the variances, which have the given scale, by scaled ones, which set stores. It
+// returns their scale, or 0 if their expectations overflow or fail.
+func (t *innerMean) rescale(scale float64, dims int,
+	set func(dst []float64, scale float64)) float64 {
 	x := &t.At
 	scale = t.scaled(scale, dims)
-	floats.ScaleTo(x.V, scale, t.shape)
+	set(x.V, scale)
 	if t.terms.Expect(x, t.index, t.workers) != nil || x.Wild {
 		return 0
 	}
