@@ -52,6 +52,11 @@ const (
 	innerProducts = InnerNewtons * (innerSolves + 1)
 )
 
+// room allocates the vectors of the search for n variables.
+func (t *innerMean) room(n int) {
+	dense.ResizeAll(n, &t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole)
+}
+
 // begin makes s, with the given value, the first state. The terms have the given indices (nil
 // means all), and the variables have the covariance cov.
 func (t *innerMean) begin(s *term.Marginals, value float64, terms *term.Terms, index []int,
@@ -60,9 +65,7 @@ func (t *innerMean) begin(s *term.Marginals, value float64, terms *term.Terms, i
 	t.Value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c
 	n := len(s.M)
 	dense.ResizeAll(n, &t.next.A, &t.next.M, &t.next.E, &t.next.Tg, &t.next.D1)
-	for _, v := range []*[]float64{&t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole} {
-		*v = dense.Resize(*v, n)
-	}
+	t.room(n)
 	d := cov.weights()
 	for _, v := range []*[]float64{&t.ur, &t.s, &t.w, &t.uq, &t.uh} {
 		*v = dense.Resize(*v, d)
