@@ -466,7 +466,7 @@ func (s *moveProof) meanStep() {
 	}
 	if p.Outer > 0 && !x.Wild {
 		p.Inner(innerLeast, innerPart)
-		x = &p.In.At
+		x = p.In.At
 	}
 	if !s.Workers.Halt.Stopped() && p.again(x) {
 		d := s.Distance

@@ -164,7 +164,7 @@ func (s *WeightAlgebra) MeanStep() bool {
 	x := &p.Cur.Marginals
 	if p.Outer > 0 && !x.Wild {
 		p.Inner(innerLeast, innerPart)
-		x = &p.In.At
+		x = p.In.At
 	}
 	if s.Workers.Halt.Stopped() || !p.again(x) {
 		return false
