@@ -51,6 +51,7 @@ func NewArrowAlgebraIn(old *ArrowAlgebra, l *LinearModel, c term.Crew) (*ArrowAl
 	s.lazy = true
 	s.Batch.profile, s.Batch.ahead = a.profile, a.ahead
 	s.Batch.plain = l.X.Rows > plainRows
+	s.shares = s.Batch.plain
 	if l.Terms.Noise() == 0 {
 		s.Batch.Outer = min(l.X.Rows, l.X.Cols)
 	}

@@ -37,6 +37,7 @@ type BaseAlgebra struct {
 	Unresolved bool    // rounding hides some variances
 	free       bool    // the last step was one with a given β
 	lazy       bool    // a gap is proved only when the estimated gap is small enough
+	shares     bool    // Cur has the vectors of the state of Batch while it is that state
 
 	Proof    Proof
 	Progress Progress
@@ -325,7 +326,11 @@ func (s *BaseAlgebra) follow(p *problemState) {
 	if math.IsNaN(s.Distance) {
 		s.Distance = Distance(&p.Marginals, &s.Cur)
 	}
-	s.Cur.CopyFrom(&p.Marginals)
+	if s.shares { // the next state that Batch accepts has other vectors
+		s.Cur = p.Marginals
+	} else {
+		s.Cur.CopyFrom(&p.Marginals)
+	}
 	s.LogDet, s.Fresh, s.Unresolved = p.LogDet, true, false
 	s.stale()
 }
