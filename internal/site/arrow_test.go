@@ -176,7 +176,7 @@ func TestArrowSlope(t *testing.T) {
 		a := p.a
 		s := &arrowState{}
 		s.by.ArrowShape, s.by.L = a.shape, gauss.CloneLists(a.cur.by.L)
-		a.sum(s, a.in(a.in1, p.delta), a.in(a.in2, p.b))
+		a.sum(s, p.delta, p.b)
 		grad := gauss.CloneLists(a.cur.by.L)
 		z := a.logZ(s, grad)
 		if want := p.value(t, s.by.L); math.Abs(z-want) > 1e-10 {
@@ -223,7 +223,7 @@ func TestArrowHessian(t *testing.T) {
 					a.sigma.scale[f] = nil
 				}
 			}
-			a.sum(s, a.in(a.in1, p.delta), a.in(a.in2, p.b))
+			a.sum(s, p.delta, p.b)
 			n := len(a.sigma.coords)
 			unit, got := make([]float64, n), mat.NewSymDense(n, nil)
 			for i := range unit {
