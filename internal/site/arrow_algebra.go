@@ -153,19 +153,21 @@ func (s *ArrowAlgebra) arrowWeights() ([]float64, *gauss.Arrow, error) {
 		a.collect(make([]float64, s.N))
 		a.cur.by.Solve(&a.cur.mean, a.moveB, a.moveG, a.solveWork)
 	}
-	f, shape := &a.fac[0], *a.shape
-	mean := make([]float64, shape.Cols)
-	for i, j := range shape.Border {
-		mean[j] = a.cur.mean.W[i]
-	}
-	copy(mean[f.First:f.End()], a.cur.mean.U)
-	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(a.cur.by.L)}
-	for _, x := range [][2]*[]float64{{&c.Sums.A, &a.cur.by.Sums.A}, {&c.Sums.B, &a.cur.by.Sums.B},
-		{&c.Sums.D, &a.cur.by.Sums.D}} {
-		*x[0] = append([]float64(nil), *x[1]...)
-	}
+	shape := *a.shape
+	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(a.cur.by.L),
+		Sums: a.cur.by.Sums.Clone()}
 	c.Factor(s.Workers.Halt)
-	return mean, c, s.Workers.Halt.Err()
+	return a.inModel(&a.cur.mean), c, s.Workers.Halt.Err()
+}
+
+// inModel returns a mean in the order of the weights of the model.
+func (a *arrow) inModel(x *gauss.ArrowMean) []float64 {
+	f, mean := &a.fac[0], make([]float64, a.shape.Cols)
+	for i, j := range a.shape.Border {
+		mean[j] = x.W[i]
+	}
+	copy(mean[f.First:f.End()], x.U)
+	return mean
 }
 
 // Evaluate implements Algebra. The value of a state contains log p(L), which the ELBO does not. If
