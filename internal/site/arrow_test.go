@@ -251,3 +251,33 @@ func TestArrowHessian(t *testing.T) {
 		}
 	}
 }
+
+// TestArrowScore compares the score of an Arrow with log Z, also at a singular L, where it applies.
+func TestArrowScore(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, factors := range append(arrowFactors, [][2]int{{12, 1}}, [][2]int{{12, 2}}) {
+		a := newArrowProblem(t, 60, factors, rng)
+		s := &arrowState{}
+		s.by.ArrowShape, s.by.L = a.a.shape, gauss.CloneLists(a.a.cur.by.L)
+		a.a.sum(s, a.delta, a.b)
+		for _, singular := range []bool{false, true} {
+			q := a.a.fac[0].Q
+			if singular {
+				clear(s.by.L[0][(q-1)*q:])
+			}
+			score, ok := s.by.Score(a.a.hb, a.a.hg)
+			if ok != (len(factors) == 1 && q <= 2) {
+				t.Errorf("%v: the score applies: %t", factors, ok)
+			}
+			a.a.sigma.scale[0] = nil // no prior of L
+			if z := a.a.logZ(s, nil); ok && !(math.Abs(0.5*score-z) <= 1e-12*(1+math.Abs(z))) {
+				t.Errorf("%v: score %v, want %v", factors, score, 2*z)
+			}
+		}
+		if s.by.Sums.D[0] = -1e9; !a.a.shape.Crossed() {
+			if score, ok := s.by.Score(a.a.hb, a.a.hg); ok && s.by.L[0][0] != 0 {
+				t.Errorf("%v: score %v of a precision that is not positive", factors, score)
+			}
+		}
+	}
+}
