@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
@@ -140,7 +141,7 @@ func (s *groupStream) check(row Row) error {
 		r, before := &s.g.opt.Groups[i], -1
 		q := r.effects()
 		for k, v := range row.Val {
-			j := columnOf(row.Ind, k)
+			j := dense.Index(row.Ind, k)
 			if v == 0 || j < r.First || j >= r.end() {
 				continue
 			}
@@ -163,7 +164,7 @@ func (s *groupStream) addMoments(row Row, sign float64) {
 		q := r.effects()
 		clear(z[:])
 		for k, v := range row.Val {
-			if j := columnOf(row.Ind, k); r.First <= j && j < r.end() {
+			if j := dense.Index(row.Ind, k); r.First <= j && j < r.end() {
 				z[(j-r.First)%q] += v
 			}
 		}

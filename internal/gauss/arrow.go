@@ -448,6 +448,9 @@ func (c *Arrow) times(t blas.Transpose, a, x, y []float64) {
 			at, i := c.Ptr[g]+j*width, g*f.Q+j
 			row := a[at : at+width]
 			if t == blas.Trans {
+				if x[i] == 0 {
+					continue
+				}
 				AddTimes(y[:d], -x[i], row[:d])
 				for k, z := range row[d:] {
 					y[pat[k]] -= z * x[i]

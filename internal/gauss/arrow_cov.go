@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/blas"
@@ -210,7 +211,12 @@ func (c *Arrow) BorderDiag(dst []float64) {
 	}
 }
 
-// Mul implements Cov.
+// fewBorder is the part of the border above which a product with its covariance takes all rows of
+// the covariance at once.
+const fewBorder = 0.25
+
+// Mul implements Cov. The x of a row of data has few levels, so a few columns of the covariance of the
+// border suffice.
 func (c *Arrow) Mul(dst, x []float64) {
 	p, m, f := c.Inverse(), len(c.Border), &c.Blocks[0]
 	r, w := make([]float64, m), make([]float64, m)
@@ -218,7 +224,21 @@ func (c *Arrow) Mul(dst, x []float64) {
 		r[i] = x[j]
 	}
 	c.times(blas.Trans, c.E, x[f.First:f.End()], r)
-	dense.Gemv(blas.NoTrans, 1, dense.General(p, m, m), dense.Vector(r), 0, dense.Vector(w))
+	few := 0
+	for _, v := range r {
+		if v != 0 {
+			few++
+		}
+	}
+	if float64(few) > fewBorder*float64(m) {
+		dense.Gemv(blas.NoTrans, 1, dense.General(p, m, m), dense.Vector(r), 0, dense.Vector(w))
+	} else {
+		for i, v := range r {
+			if v != 0 {
+				fma.Axpy(v, p[i*m:(i+1)*m], w)
+			}
+		}
+	}
 	for i, j := range c.Border {
 		dst[j] = w[i]
 	}

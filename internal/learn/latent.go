@@ -364,7 +364,7 @@ func (l *Latent) settle(slack float64) {
 	if !l.mover.Current || !p.Inner(slack, 0) {
 		return
 	}
-	p.Cur.Marginals, p.In.At = p.In.At, p.Cur.Marginals
+	p.Cur.Marginals, *p.In.At = *p.In.At, p.Cur.Marginals
 	p.Cur.Value = p.In.Value
 	for i, g := range p.Cur.Gamma {
 		p.Cur.C[i] = p.Cur.A[i] + g*p.Cur.M[i]

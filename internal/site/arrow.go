@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -56,7 +55,7 @@ type arrow struct {
 	at          []int32 // for each row and other factor, the first column in B_g, or −1
 
 	hb, hg           []float64 // Xᵀb
-	in1, in2, out    []float64 // vectors in the order of the base
+	sorted           []float64 // a vector in the order of the base
 	cur, try         arrowState
 	moved, saved     bool // cur has a covariance; the saved state has one
 	few              bool // levels have few rows
@@ -125,7 +124,7 @@ func newArrow(l *LinearModel) (*arrow, error) {
 		a.past.lay(a.shape)
 	}
 	a.cur.by.ArrowShape, a.try.by.ArrowShape = a.shape, a.shape
-	dense.ResizeAll(n, &a.in1, &a.in2, &a.out)
+	a.sorted = make([]float64, n)
 	a.sigma.begin(a)
 	return a, nil
 }
@@ -139,7 +138,7 @@ func (a *arrow) order() {
 func (a *arrow) again(l *LinearModel) *arrow {
 	b := &arrow{lin: l, gaussian: l.Terms.Noise() > 0, x: a.x, fac: a.fac, perm: a.perm,
 		begin: a.begin, chunks: a.chunks, few: a.few, at: a.at,
-		in1: a.in1, in2: a.in2, out: a.out, inverse: a.inverse, rows: a.rows}
+		sorted: a.sorted, inverse: a.inverse, rows: a.rows}
 	shape := *a.shape
 	shape.Prec = make([]float64, shape.Common)
 	for i, j := range shape.Border[:shape.Common] {
@@ -310,8 +309,9 @@ func (a *arrow) setPatterns() {
 	}
 }
 
-// in stores x in the order of the base in dst, and returns it.
-func (a *arrow) in(dst, x []float64) []float64 {
+// in stores x in the order of the base in a.sorted, and returns that.
+func (a *arrow) in(x []float64) []float64 {
+	dst := a.sorted
 	parallel.Vectors(len(dst), a.crew.Halt, func(lo, hi int) {
 		for k, i := range a.perm[lo:hi] {
 			dst[lo+k] = x[i]
@@ -320,8 +320,9 @@ func (a *arrow) in(dst, x []float64) []float64 {
 	return dst
 }
 
-// outTo stores x, which is in the order of the base, in dst.
-func (a *arrow) outTo(dst, x []float64) {
+// outTo stores a.sorted in dst, in the order of the model.
+func (a *arrow) outTo(dst []float64) {
+	x := a.sorted
 	parallel.Vectors(len(x), a.crew.Halt, func(lo, hi int) {
 		for k, i := range a.perm[lo:hi] {
 			dst[i] = x[lo+k]
@@ -334,14 +335,13 @@ func (a *arrow) Cover(v, delta []float64) (logDet float64, ok bool) {
 	t := &a.try
 	if !a.pending {
 		t.by.L = gauss.CloneLists(a.cur.by.L)
-		a.sum(t, a.in(a.in1, delta), nil)
+		a.sum(t, delta, nil)
 	}
 	a.pending, a.held = false, false
 	if !t.by.Factor(a.crew.Halt) {
 		return 0, false
 	}
-	a.variances(t, a.out)
-	a.outTo(v, a.out)
+	a.variancesTo(v, t)
 	for _, x := range v {
 		if !(x >= 0) || math.IsInf(x, 0) {
 			return 0, false
@@ -362,10 +362,9 @@ func (a *arrow) Move(d, delta, u []float64) (square float64) {
 // move is Move with the covariance c. The mean is stored in a.try.
 func (a *arrow) move(c *gauss.Arrow, d, delta, u []float64) (square float64) {
 	t := &a.try.mean
-	a.collect(a.in(a.in1, u))
+	a.collect(u)
 	square = c.Solve(t, a.moveB, a.moveG, a.solveWork)
-	a.spreadTo(a.out, t.W, t.U)
-	a.outTo(d, a.out)
+	a.spreadTo(d, t.W, t.U)
 	for i, x := range d {
 		u[i] -= delta[i] * x
 	}
@@ -430,8 +429,7 @@ func (a *arrow) Prior() (s term.Marginals) {
 	if a.past != nil {
 		if a.coverPrior(s.M); a.moved {
 			a.past.logDet = a.cur.by.LogDet
-			a.variances(&a.cur, a.out)
-			a.outTo(s.V, a.out)
+			a.variancesTo(s.V, &a.cur)
 		}
 		return s
 	}
@@ -439,7 +437,7 @@ func (a *arrow) Prior() (s term.Marginals) {
 	for i, p := range a.shape.Prec {
 		inv[i] = 1 / p
 	}
-	v := a.out
+	v := a.sorted
 	a.x.QuadDiagOn(a.crew.Halt, v, inv, nil)
 	for k := range a.fac {
 		f, l := &a.fac[k], a.cur.by.L[k]
@@ -457,7 +455,7 @@ func (a *arrow) Prior() (s term.Marginals) {
 			}
 		}
 	}
-	a.outTo(s.V, v)
+	a.outTo(s.V)
 	return s
 }
 
@@ -466,7 +464,7 @@ func (a *arrow) weights() int { return len(a.shape.Border) + a.fac[0].Levels*a.f
 
 // gather implements spreader.
 func (a *arrow) gather(u, r []float64) bool {
-	a.collect(a.in(a.in1, r))
+	a.collect(r)
 	m := copy(u, a.moveB)
 	copy(u[m:], a.moveG)
 	return true
@@ -502,10 +500,13 @@ func (a *arrow) spread(w, u []float64) bool {
 // curve implements spreader.
 func (a *arrow) curve(eta, u, w, h []float64) {
 	m := len(a.shape.Border)
-	a.spreadTo(a.out, w[:m], w[m:])
-	a.outTo(eta, a.out)
-	floats.MulTo(a.in1, a.out, a.in(a.in2, h))
-	a.collect(a.in1)
+	a.spreadTo(eta, w[:m], w[m:])
+	parallel.Vectors(len(h), a.crew.Halt, func(lo, hi int) {
+		for k, i := range a.perm[lo:hi] {
+			a.sorted[lo+k] *= h[i]
+		}
+	})
+	a.collectSorted()
 	copy(u, a.moveB)
 	copy(u[m:], a.moveG)
 }
@@ -561,7 +562,7 @@ func (a *arrow) resume(gamma []float64) {
 func (a *arrow) cover(gamma []float64) {
 	t := &a.try
 	t.by.L = gauss.CloneLists(a.cur.by.L)
-	a.sum(t, a.in(a.in1, gamma), nil)
+	a.sum(t, gamma, nil)
 	if t.by.Factor(a.crew.Halt) {
 		t.mean, a.cur.mean = a.cur.mean, t.mean
 		a.swap()

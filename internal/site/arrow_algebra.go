@@ -3,9 +3,11 @@ package site
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -51,6 +53,7 @@ func NewArrowAlgebraIn(old *ArrowAlgebra, l *LinearModel, c term.Crew) (*ArrowAl
 	s.lazy = true
 	s.Batch.profile, s.Batch.ahead = a.profile, a.ahead
 	s.Batch.plain = l.X.Rows > plainRows
+	s.shares = s.Batch.plain
 	if l.Terms.Noise() == 0 {
 		s.Batch.Outer = min(l.X.Rows, l.X.Cols)
 	}
@@ -152,19 +155,21 @@ func (s *ArrowAlgebra) arrowWeights() ([]float64, *gauss.Arrow, error) {
 		a.collect(make([]float64, s.N))
 		a.cur.by.Solve(&a.cur.mean, a.moveB, a.moveG, a.solveWork)
 	}
-	f, shape := &a.fac[0], *a.shape
-	mean := make([]float64, shape.Cols)
-	for i, j := range shape.Border {
-		mean[j] = a.cur.mean.W[i]
-	}
-	copy(mean[f.First:f.End()], a.cur.mean.U)
-	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(a.cur.by.L)}
-	for _, x := range [][2]*[]float64{{&c.Sums.A, &a.cur.by.Sums.A}, {&c.Sums.B, &a.cur.by.Sums.B},
-		{&c.Sums.D, &a.cur.by.Sums.D}} {
-		*x[0] = append([]float64(nil), *x[1]...)
-	}
+	shape := *a.shape
+	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(a.cur.by.L),
+		Sums: a.cur.by.Sums.Clone()}
 	c.Factor(s.Workers.Halt)
-	return mean, c, s.Workers.Halt.Err()
+	return a.inModel(&a.cur.mean), c, s.Workers.Halt.Err()
+}
+
+// inModel returns a mean in the order of the weights of the model.
+func (a *arrow) inModel(x *gauss.ArrowMean) []float64 {
+	f, mean := &a.fac[0], make([]float64, a.shape.Cols)
+	for i, j := range a.shape.Border {
+		mean[j] = x.W[i]
+	}
+	copy(mean[f.First:f.End()], x.U)
+	return mean
 }
 
 // Evaluate implements Algebra. The value of a state contains log p(L), which the ELBO does not. If
@@ -218,6 +223,9 @@ func (a *arrow) learnedLevels() (n int) {
 // gain is divided by 1 − ρ. If ρ is large or the model small, the gain of a joint step counts
 // instead, if it is larger, or if the ELBO falls on the way to the L of the profile.
 //
+// With very precise sites, as of counts above 1e8, log Z is the difference of numbers so large that
+// their rounding exceeds a goal. A gain below this rounding does not count.
+//
 // The sites of a start may belong to another L or to other hyperparameters, and still give the best
 // q at the present L: if the standard deviations are 0, only Xᵀb counts. The gain is therefore
 // computed at the targets of q, which are the sites of the next step.
@@ -231,9 +239,14 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	}
 	t := a.sumsOf(&x)
 	from := a.logZ(t, nil)
+	hidden := zRounding * dense.Epsilon * (math.Abs(floats.Dot(a.hb, a.sigma.mean.W)) +
+		math.Abs(floats.Dot(a.hg, a.sigma.mean.U)))
+	if !(hidden > goals.Fine(s.N, s.elbo())) {
+		hidden = 0
+	}
 	to := a.maximize(t)
 	rate := a.sigma.rate.estimate(a, t.by.L)
-	nats = max(0, to-from) / rate
+	nats = max(0, to-from-hidden) / rate
 	if !s.Batch.plain && a.joinable() && (a.few || a.small() || rate < jointSlow) {
 		if j := a.linear(&s.Cur); j != nil {
 			_, joint := newtonStep(j.bend, j.slope, j.unit, true)
@@ -249,6 +262,9 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 	}
 	return nats, !math.IsInf(from, -1)
 }
+
+// zRounding is the error of log Z in units of the rounding of hᵀm.
+const zRounding = 4
 
 // sums returns a state with the sums of the present sites and the present L.
 func (s *ArrowAlgebra) sums() *arrowState { return s.mover.sumsOf(&s.Cur) }

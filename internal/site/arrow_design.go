@@ -138,6 +138,9 @@ func (d *designRun) surrogate(theta []float64) float64 {
 	l, jac := d.at(theta)
 	d.t.by.L = l
 	prior := a.sigma.logPrior(l, nil)
+	if score, ok := d.t.by.Score(a.hb, a.hg); ok {
+		return d.rate*0.5*score + prior + jac
+	}
 	return d.rate*(a.logZ(d.t, nil)-prior) + prior + jac
 }
 

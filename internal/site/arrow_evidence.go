@@ -47,7 +47,7 @@ func NewEvidence(l *LinearModel, c term.Crew) (*Evidence, error) {
 	}
 	e.t.by.ArrowShape = a.shape
 	e.t.by.L = gauss.CloneLists(a.cur.by.L)
-	a.sum(&e.t, a.in(a.in1, w), a.in(a.in2, b))
+	a.sum(&e.t, w, b)
 	e.unit, e.t.by.Sums = e.t.by.Sums, gauss.Sums{}
 	e.hb, e.hg = append(e.hb, a.hb...), append(e.hg, a.hg...)
 	return e, c.Halt.Err()

@@ -151,7 +151,7 @@ func TestArrowAverage(t *testing.T) {
 						clear(l[(q-1)*q:])
 					}
 				}
-				a.a.sum(s, a.a.in(a.a.in1, a.delta), a.a.in(a.a.in2, b))
+				a.a.sum(s, a.delta, b)
 				a.a.logZ(s, gauss.CloneLists(s.by.L))
 				_, average, slopes[0] = a.a.averageBend(s)
 				average = append([]float64(nil), average...)

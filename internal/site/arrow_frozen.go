@@ -221,7 +221,7 @@ func AddFrozen(f *gauss.Frozen, x *design.Matrix, gamma, b []float64, sign float
 	floats.Scale(sign, g)
 	floats.Scale(sign, h)
 	var t arrowState
-	a.sum(&t, a.in(a.in1, g), a.in(a.in2, h))
+	a.sum(&t, g, h)
 	p := m.part
 	p.Shape, p.Sums = a.shape, t.by.Sums
 	floats.Add(p.HB, a.hb)

@@ -32,7 +32,7 @@ func TestFrozenSums(t *testing.T) {
 			}
 			var all arrowState
 			all.by.ArrowShape, all.by.L = a.shape, a.cur.by.L
-			a.sum(&all, a.in(a.in1, p.delta), a.in(a.in2, p.b))
+			a.sum(&all, p.delta, p.b)
 			if !all.by.Factor(nil) {
 				t.Fatal("no factor")
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/cubature"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/interp"
 	"gonum.org/v1/gonum/mat"
 )
@@ -96,6 +97,15 @@ type gridRun struct {
 	fits   map[int]*gridFit // by k
 	lo, hi int              // range of k
 	best   float64          // largest log density
+	closed *gridClosed      // set by the first fit if the noise is Gaussian
+}
+
+// gridClosed has the sums over rows if the noise is Gaussian. The sites then do not depend on L, and
+// the ELBO is log Z plus a constant, so the fits at other points read no rows.
+type gridClosed struct {
+	sums     gauss.Sums
+	hb, hg   []float64
+	constant float64
 }
 
 // Integrate returns the posterior over the covariances of the factors that have a prior and few
@@ -273,6 +283,9 @@ func (g *gridRun) add(k int, near *gridFit) error {
 // plus the log prior of L plus jac, or −Inf if there is no fit.
 func (g *gridRun) fit(l [][]float64, jac float64, near *gridFit) (*gridFit, error) {
 	s, f := g.from, &gridFit{log: math.Inf(-1)}
+	if g.closed != nil {
+		return f, g.fitClosed(f, l, jac)
+	}
 	alg, err := NewArrowAlgebraIn(g.last, &g.lin, s.Workers)
 	if err != nil {
 		return nil, err
@@ -290,8 +303,42 @@ func (g *gridRun) fit(l [][]float64, jac float64, near *gridFit) (*gridFit, erro
 		return f, nil
 	}
 	f.log = log
-	f.Mean, f.Cov, err = alg.arrowWeights()
+	if f.Mean, f.Cov, err = alg.arrowWeights(); err == nil && s.mover.gaussian &&
+		slices.Equal(q.Gamma, q.Tg) {
+		g.close(alg)
+	}
 	return f, err
+}
+
+// close sets g.closed from a fit to Gaussian noise.
+func (g *gridRun) close(alg *ArrowAlgebra) {
+	t, a := alg.sums(), alg.mover
+	z := a.logZ(t, nil) // without log p(L), because the fit learns no L
+	if math.IsInf(z, -1) {
+		return
+	}
+	g.closed = &gridClosed{sums: t.by.Sums, hb: slices.Clone(a.hb), hg: slices.Clone(a.hg),
+		constant: -alg.Batch.Cur.Value - z}
+}
+
+// fitClosed is fit by g.closed. It stores the result in f.
+func (g *gridRun) fitClosed(f *gridFit, l [][]float64, jac float64) error {
+	a, s := g.from.mover, g.closed
+	shape := *a.shape
+	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(l), Sums: s.sums.Clone()}
+	ok := c.Factor(a.crew.Halt)
+	if err := a.crew.Halt.Err(); err != nil || !ok {
+		return err
+	}
+	var x gauss.ArrowMean
+	c.Solve(&x, s.hb, s.hg, make([]float64, len(s.hg)))
+	z := 0.5 * (floats.Dot(s.hb, x.W) + floats.Dot(s.hg, x.U) - c.LogDet)
+	log := a.sigma.logPrior(l, nil) + jac + s.constant + z
+	if math.IsNaN(log) || math.IsInf(log, 0) {
+		return nil
+	}
+	f.log, f.Mean, f.Cov = log, a.inModel(&x), c
+	return nil
 }
 
 // start returns the sites of the state from which the run started.

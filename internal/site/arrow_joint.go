@@ -140,7 +140,7 @@ func (a *arrow) sumsOf(x *term.Marginals) *arrowState {
 	for i, y := range x.A {
 		b[i] = y + x.Gamma[i]*x.M[i]
 	}
-	a.sum(t, a.in(a.in1, x.Gamma), a.in(a.in2, b))
+	a.sum(t, x.Gamma, b)
 	return t
 }
 
@@ -156,10 +156,8 @@ func (a *arrow) moments(t *arrowState, x *term.Marginals, unit []float64) (ml, v
 			return nil, nil, false
 		}
 		t.by.Solve(&a.sigma.mean, a.hb, a.hg, a.solveWork)
-		a.variances(t, a.out)
-		a.outTo(v, a.out)
-		a.spreadTo(a.out, a.sigma.mean.W, a.sigma.mean.U)
-		a.outTo(m, a.out)
+		a.variancesTo(v, t)
+		a.spreadTo(m, a.sigma.mean.W, a.sigma.mean.U)
 		return m, v, true
 	}
 	m0, v0, ok := at(old)
@@ -271,12 +269,11 @@ func (a *arrow) squares(dst []float64, t *arrowState, x *term.Marginals, u []flo
 	}
 	to := &arrowState{}
 	to.by.ArrowShape, to.by.L = a.shape, t.by.L
-	a.sum(to, a.in(a.in1, gamma), nil)
+	a.sum(to, gamma, nil)
 	if !to.by.Factor(a.crew.Halt) {
 		return
 	}
-	a.variances(to, a.out)
-	a.outTo(dst, a.out)
+	a.variancesTo(dst, to)
 	for i, v := range x.V {
 		dst[i] = (dst[i] - v) / h
 	}
@@ -314,10 +311,9 @@ func (j *joint) add(x *term.Marginals, k int, ml, vl [][]float64, byM, byV,
 // times stores Vu in dst, for the covariance V of the rows in the present state.
 func (a *arrow) times(dst, u []float64) {
 	t := &a.sigma.mean
-	a.collect(a.in(a.in1, u))
+	a.collect(u)
 	a.cur.by.Solve(t, a.moveB, a.moveG, a.solveWork)
-	a.spreadTo(a.out, t.W, t.U)
-	a.outTo(dst, a.out)
+	a.spreadTo(dst, t.W, t.U)
 }
 
 // couple adds c_0 to the gradient, and C to the Hessian.

@@ -64,9 +64,9 @@ func (a *arrow) levels(f func(w *arrowWork, lo, hi int)) {
 	})
 }
 
-// sum stores XᵀΓX in the sums of t and, unless b is nil, Xᵀb in a.hb and a.hg. Both vectors are in
-// the order of the base.
+// sum stores XᵀΓX in the sums of t and, unless b is nil, Xᵀb in a.hb and a.hg.
 func (a *arrow) sum(t *arrowState, gamma, b []float64) {
+	gamma = a.in(gamma)
 	s, f, d, m := &t.by.Sums, &a.fac[0], a.x.Cols, len(a.shape.Border)
 	s.A, s.B = dense.Resize(s.A, m*m), dense.Resize(s.B, a.shape.Ptr[f.Levels])
 	s.D = dense.Resize(s.D, f.Levels*f.Q*f.Q)
@@ -146,8 +146,15 @@ func (a *arrow) sumLevel(s *gauss.Sums, w *arrowWork, g int, gamma []float64) {
 	}
 }
 
-// collect stores Xᵀu in a.moveB and a.moveG. The vector u is in the order of the base.
+// collect stores Xᵀu in a.moveB and a.moveG.
 func (a *arrow) collect(u []float64) {
+	a.in(u)
+	a.collectSorted()
+}
+
+// collectSorted is collect for the u in a.sorted.
+func (a *arrow) collectSorted() {
+	u := a.sorted
 	f, d := &a.fac[0], a.x.Cols
 	q := f.Q
 	a.moveB = dense.Resize(a.moveB, len(a.shape.Border))
@@ -177,9 +184,10 @@ func (a *arrow) collect(u []float64) {
 	}
 }
 
-// spreadTo stores Xw in dst, in the order of the base, for the weights w of the border and u of the
-// levels.
-func (a *arrow) spreadTo(dst, w, u []float64) {
+// spreadTo stores Xw in to, for the weights w of the border and u of the levels. It leaves Xw in
+// a.sorted.
+func (a *arrow) spreadTo(to, w, u []float64) {
+	dst := a.sorted
 	f, d, crossed := &a.fac[0], a.x.Cols, a.shape.Crossed()
 	q := f.Q
 	a.x.MulOn(a.crew.Halt, dst, w[:d], nil)
@@ -200,14 +208,22 @@ func (a *arrow) spreadTo(dst, w, u []float64) {
 			}
 		}
 	})
+	a.outTo(to)
 }
 
 // arrowRows is the number of rows whose variances are computed together.
 const arrowRows = design.Chunk
 
-// variances stores the variances of all rows in v, in the order of the base. With r the row minus
-// what its level explains, r = x − E_gᵀz, the variance is zᵀR_gz + rᵀS⁻¹r.
-func (a *arrow) variances(t *arrowState, v []float64) {
+// variancesTo stores the variances of all rows in to. With r the row minus what its level explains, r
+// = x − E_gᵀz, the variance is zᵀR_gz + rᵀS⁻¹r.
+func (a *arrow) variancesTo(to []float64, t *arrowState) {
+	a.variances(t)
+	a.outTo(to)
+}
+
+// variances stores the variances of all rows in a.sorted.
+func (a *arrow) variances(t *arrowState) {
+	v := a.sorted
 	n, work := a.workers()
 	if !a.shape.Crossed() {
 		parallel.For(len(v), arrowRows, n, func(worker, lo, hi int) {

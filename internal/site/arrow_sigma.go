@@ -116,7 +116,7 @@ func (a *arrow) profile(gamma, b []float64) {
 	s, t := &a.sigma, &a.try
 	if s.given != nil {
 		t.by.L = s.given
-		a.sum(t, a.in(a.in1, gamma), nil)
+		a.sum(t, gamma, nil)
 		s.rate.propose(a, t.by.L)
 		a.pending = true
 		return
@@ -125,7 +125,7 @@ func (a *arrow) profile(gamma, b []float64) {
 		return
 	}
 	t.by.L = gauss.CloneLists(a.cur.by.L)
-	a.sum(t, a.in(a.in1, gamma), a.in(a.in2, b))
+	a.sum(t, gamma, b)
 	a.maximize(t)
 	for short := sigmaTries; short < s.refused; short++ {
 		for f, l := range t.by.L {

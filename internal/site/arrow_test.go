@@ -176,7 +176,7 @@ func TestArrowSlope(t *testing.T) {
 		a := p.a
 		s := &arrowState{}
 		s.by.ArrowShape, s.by.L = a.shape, gauss.CloneLists(a.cur.by.L)
-		a.sum(s, a.in(a.in1, p.delta), a.in(a.in2, p.b))
+		a.sum(s, p.delta, p.b)
 		grad := gauss.CloneLists(a.cur.by.L)
 		z := a.logZ(s, grad)
 		if want := p.value(t, s.by.L); math.Abs(z-want) > 1e-10 {
@@ -223,7 +223,7 @@ func TestArrowHessian(t *testing.T) {
 					a.sigma.scale[f] = nil
 				}
 			}
-			a.sum(s, a.in(a.in1, p.delta), a.in(a.in2, p.b))
+			a.sum(s, p.delta, p.b)
 			n := len(a.sigma.coords)
 			unit, got := make([]float64, n), mat.NewSymDense(n, nil)
 			for i := range unit {
@@ -247,6 +247,36 @@ func TestArrowHessian(t *testing.T) {
 							want)
 					}
 				}
+			}
+		}
+	}
+}
+
+// TestArrowScore compares the score of an Arrow with log Z, also at a singular L, where it applies.
+func TestArrowScore(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, factors := range append(arrowFactors, [][2]int{{12, 1}}, [][2]int{{12, 2}}) {
+		a := newArrowProblem(t, 60, factors, rng)
+		s := &arrowState{}
+		s.by.ArrowShape, s.by.L = a.a.shape, gauss.CloneLists(a.a.cur.by.L)
+		a.a.sum(s, a.delta, a.b)
+		for _, singular := range []bool{false, true} {
+			q := a.a.fac[0].Q
+			if singular {
+				clear(s.by.L[0][(q-1)*q:])
+			}
+			score, ok := s.by.Score(a.a.hb, a.a.hg)
+			if ok != (len(factors) == 1 && q <= 2) {
+				t.Errorf("%v: the score applies: %t", factors, ok)
+			}
+			a.a.sigma.scale[0] = nil // no prior of L
+			if z := a.a.logZ(s, nil); ok && !(math.Abs(0.5*score-z) <= 1e-12*(1+math.Abs(z))) {
+				t.Errorf("%v: score %v, want %v", factors, score, 2*z)
+			}
+		}
+		if s.by.Sums.D[0] = -1e9; !a.a.shape.Crossed() {
+			if score, ok := s.by.Score(a.a.hb, a.a.hg); ok && s.by.L[0][0] != 0 {
+				t.Errorf("%v: score %v of a precision that is not positive", factors, score)
 			}
 		}
 	}

@@ -23,15 +23,15 @@ import (
 // is the residual itself, so each iteration takes only one product with V. Directions are Xw and
 // residuals are needed only as Xᵀr, so each iteration reads X once.
 type innerMean struct {
-	At, next    term.Marginals // the state found, and the next candidate
-	Value       float64        // KL − Σe at At, up to a constant
-	r, h        []float64      // the residual, and γ̂ − γ
-	p, q, ap    []float64      // the search direction, V⁻¹ times it and the Hessian times it
-	step, whole []float64      // the step, and V⁻¹ times it
-	ur, s       []float64      // Xᵀr, and C times it
-	shape, near []float64      // relative variances during depart, and the variances to move to
-	w, uq, uh   []float64      // the weights of p, Xᵀq and Xᵀ(h∘p)
-	products    int            // products with V that may still be taken
+	At          *term.Marginals // the state found
+	own, next   term.Marginals  // memory for it, and the next candidate, which has no γ
+	Value       float64         // KL − Σe at At, up to a constant
+	r, h        []float64       // the residual, and γ̂ − γ
+	p, q, ap    []float64       // the search direction, V⁻¹ times it and the Hessian times it
+	step, whole []float64       // the step, and V⁻¹ times it
+	ur, s       []float64       // Xᵀr, and C times it
+	w, uq, uh   []float64       // the weights of p, Xᵀq and Xᵀ(h∘p)
+	products    int             // products with V that may still be taken
 
 	terms   *term.Terms
 	index   []int // indices of the terms; nil means all
@@ -53,15 +53,21 @@ const (
 	innerProducts = InnerNewtons * (innerSolves + 1)
 )
 
-// begin makes s, with the given value, the first state. The terms have the given indices (nil
-// means all), and the variables have the covariance cov.
-func (t *innerMean) begin(s *term.Marginals, value float64, terms *term.Terms, index []int,
+// room allocates the vectors of the search for n variables.
+func (t *innerMean) room(n int) {
+	dense.ResizeAll(n, &t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole)
+}
+
+// begin makes s, with the given value, the first state, which is stored in at. The terms have the
+// given indices (nil means all), and the variables have the covariance cov.
+func (t *innerMean) begin(at, s *term.Marginals, value float64, terms *term.Terms, index []int,
 	cov spreader, c term.Crew) {
+	t.At = at
 	t.At.CopyFrom(s)
 	t.Value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c
 	n := len(s.M)
-	t.next.Resize(n)
-	dense.ResizeAll(n, &t.r, &t.h, &t.p, &t.q, &t.ap, &t.step, &t.whole)
+	dense.ResizeAll(n, &t.next.A, &t.next.M, &t.next.E, &t.next.Tg, &t.next.D1)
+	t.room(n)
 	dense.ResizeAll(cov.weights(), &t.ur, &t.s, &t.w, &t.uq, &t.uh)
 }
 
@@ -84,7 +90,7 @@ func (t *innerMean) find(slack, part float64) (moved bool) {
 
 // aim finds the step. It returns false if the predicted gain is at most slack nats.
 func (t *innerMean) aim(slack float64) bool {
-	x := &t.At
+	x := t.At
 	floats.SubTo(t.r, x.D1, x.A)
 	if t.workers.Halt.Stopped() || !t.cov.gather(t.ur, t.r) || !t.spread() {
 		return false
@@ -143,9 +149,8 @@ func (t *innerMean) spread() bool {
 // lowers the value. The present value under v is known to first order, because −E changes by ½γ̂
 // per unit of v.
 func (t *innerMean) move(v []float64) bool {
-	x, y := &t.At, &t.next
-	copy(y.V, v)
-	copy(y.Gamma, x.Gamma)
+	x, y := t.At, &t.next
+	y.V = v
 	here := t.Value
 	for i, g := range x.Tg {
 		here += 0.5 * g * (v[i] - x.V[i])
@@ -160,7 +165,10 @@ func (t *innerMean) move(v []float64) bool {
 		}
 		if t.terms.Expect(y, t.index, t.workers) == nil {
 			if value -= floats.Sum(y.E); value <= here {
-				t.At, t.next, t.Value = t.next, t.At, value
+				copy(x.V, v)
+				y.Gamma, y.V = x.Gamma, x.V
+				*t.At, t.next, t.Value = t.next, *t.At, value
+				t.next.Gamma, t.next.V = nil, nil
 				return true
 			}
 		}
@@ -186,12 +194,13 @@ const (
 // variances are scaled for the given number of dimensions. It returns false if there is no such
 // mean.
 func (t *innerMean) depart(v []float64, dims int) bool {
-	t.shape, t.near = dense.Resize(t.shape, len(v)), dense.Resize(t.near, len(v))
 	mean := floats.Sum(v) / float64(len(v))
-	for i, x := range v {
-		t.shape[i] = math.Sqrt(x * mean)
+	set := func(dst []float64, scale float64) {
+		for i, x := range v {
+			dst[i] = scale * math.Sqrt(x*mean)
+		}
 	}
-	scale := t.rescale(1, dims)
+	scale := t.rescale(1, dims, set)
 	for k := 0; k < departRounds && scale > 0; k++ {
 		t.products = departProducts
 		if !t.aim(0) {
@@ -199,13 +208,13 @@ func (t *innerMean) depart(v []float64, dims int) bool {
 		}
 		// The variances change with the mean, so one expectation serves both.
 		next := t.scaled(scale, dims)
-		floats.ScaleTo(t.near, next, t.shape)
-		if !t.move(t.near) {
+		set(t.p, next) // the search for the step is over
+		if !t.move(t.p) {
 			break
 		}
 		scale = next
 	}
-	return scale > 0 && !t.workers.Halt.Stopped() && t.rescale(scale, dims) > 0
+	return scale > 0 && !t.workers.Halt.Stopped() && t.rescale(scale, dims, set) > 0
 }
 
 // scaled returns the scale of the variances under which the sites determine dims dimensions,
@@ -221,12 +230,13 @@ func (t *innerMean) scaled(scale float64, dims int) float64 {
 	return scale
 }
 
-// rescale replaces the variances, shape times scale, by scaled ones. It returns their scale, or 0
-// if their expectations overflow or fail.
-func (t *innerMean) rescale(scale float64, dims int) float64 {
-	x := &t.At
+// rescale replaces the variances, which have the given scale, by scaled ones, which set stores. It
+// returns their scale, or 0 if their expectations overflow or fail.
+func (t *innerMean) rescale(scale float64, dims int,
+	set func(dst []float64, scale float64)) float64 {
+	x := t.At
 	scale = t.scaled(scale, dims)
-	floats.ScaleTo(x.V, scale, t.shape)
+	set(x.V, scale)
 	if t.terms.Expect(x, t.index, t.workers) != nil || x.Wild {
 		return 0
 	}
@@ -241,10 +251,21 @@ const (
 	innerLeast = 1e-12
 )
 
+// beginInner begins inner steps at the current state. Their state is p.Try unless p takes Anderson
+// steps, because only a mixture that was not accepted leaves p.In.At to be used again.
+func (p *Problem) beginInner() {
+	at := &p.In.own
+	if p.plain {
+		p.makeRoom()
+		at = &p.Try.Marginals
+	}
+	p.In.begin(at, &p.Cur.Marginals, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
+}
+
 // Inner moves the mean of the current state with V held, and stores the result in p.In.At. It
 // reports whether the mean moved; see innerMean.find.
 func (p *Problem) Inner(slack, part float64) bool {
-	p.In.begin(&p.Cur.Marginals, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
+	p.beginInner()
 	return p.In.find(slack, part)
 }
 
@@ -252,15 +273,15 @@ func (p *Problem) Inner(slack, part float64) bool {
 // mixing log γ with earlier outer steps. It reports whether it did. If it was halted, it can be
 // repeated.
 func (p *Problem) outerStep() bool {
-	x := &p.In.At
 	switch {
 	case p.Cur.Wild:
 		return false
 	case slices.Equal(p.Cur.Gamma, p.Base.Gamma):
-		p.In.begin(&p.Cur.Marginals, p.Cur.Value, p.terms, p.index, p.Mover.(spreader), p.Workers)
-		return p.In.depart(p.Base.V, p.Outer) && p.outward(x.Tg)
+		p.beginInner()
+		return p.In.depart(p.Base.V, p.Outer) && p.outward(p.In.At.Tg)
 	}
 	p.Inner(innerLeast, innerPart)
+	x := p.In.At
 	if p.Workers.Halt.Stopped() {
 		return false
 	}
@@ -275,7 +296,7 @@ func (p *Problem) outerStep() bool {
 // outward moves to the given γ, and to the mean that follows from the targets at p.In.At with
 // them, if the value does not rise.
 func (p *Problem) outward(gamma []float64) bool {
-	p.toTargets(&p.In.At, gamma)
+	p.toTargets(p.In.At, gamma) // In.At may be p.Try; see beginInner
 	return p.Eval() && p.Accept()
 }
 

@@ -84,7 +84,12 @@ func (p *Problem) prepareTry(t *term.Terms, index []int, mover Mover, base *term
 	p.N, p.terms, p.index, p.Mover = n, t, index, mover
 	p.Base = term.Marginals{Gamma: base.Gamma, A: base.A, M: base.M, V: base.V} // not owned
 	p.Try.resize(n)
-	p.delta, p.U, p.D = dense.Resize(p.delta, n), dense.Resize(p.U, n), dense.Resize(p.D, n)
+	if p.Outer > 0 { // no state is computed while the inner steps need their vectors
+		p.In.room(n)
+		p.delta, p.U, p.D = p.In.ap, p.In.step, p.In.whole
+	} else {
+		dense.ResizeAll(n, &p.delta, &p.U, &p.D)
+	}
 	p.t = 1
 	p.aimed = false
 	p.mix.Reset()

@@ -47,7 +47,7 @@ func (p *Problem) stretch() bool {
 // the mode of the means, or at the means of the base if the mover has no way to the mode. It
 // reports whether it did.
 func (p *Problem) departMany() bool {
-	x := &p.In.At
+	x := &p.In.own
 	x.CopyFrom(&p.Cur.Marginals)
 	clear(x.V)
 	x.Tol = p.tol

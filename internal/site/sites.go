@@ -37,6 +37,7 @@ type BaseAlgebra struct {
 	Unresolved bool    // rounding hides some variances
 	free       bool    // the last step was one with a given β
 	lazy       bool    // a gap is proved only when the estimated gap is small enough
+	shares     bool    // Cur has the vectors of the state of Batch while it is that state
 
 	Proof    Proof
 	Progress Progress
@@ -72,6 +73,8 @@ func (s *BaseAlgebra) takeMemory(old *BaseAlgebra) {
 	to.Cur.Marginals, to.Cur.C = from.Cur.Emptied(), from.Cur.C
 	to.Try.Marginals, to.Try.C = from.Try.Emptied(), from.Try.C
 	to.delta, to.U, to.D, to.tg, to.tc = from.delta, from.U, from.D, from.tg, from.tc
+	in := &from.In
+	to.In = innerMean{r: in.r, h: in.h, p: in.p, q: in.q, ap: in.ap, step: in.step, whole: in.whole}
 }
 
 // lay is begin without the marginals of the prior, which are computed when they are needed.
@@ -323,7 +326,11 @@ func (s *BaseAlgebra) follow(p *problemState) {
 	if math.IsNaN(s.Distance) {
 		s.Distance = Distance(&p.Marginals, &s.Cur)
 	}
-	s.Cur.CopyFrom(&p.Marginals)
+	if s.shares { // the next state that Batch accepts has other vectors
+		s.Cur = p.Marginals
+	} else {
+		s.Cur.CopyFrom(&p.Marginals)
+	}
 	s.LogDet, s.Fresh, s.Unresolved = p.LogDet, true, false
 	s.stale()
 }
@@ -335,7 +342,7 @@ func (s *BaseAlgebra) MeanStep() bool {
 	x := &p.Cur.Marginals
 	if p.Outer > 0 && !x.Wild {
 		p.Inner(innerLeast, innerPart)
-		x = &p.In.At
+		x = p.In.At
 	}
 	if s.Workers.Halt.Stopped() || !p.again(x) {
 		return false
@@ -431,6 +438,18 @@ type moveProof BaseAlgebra
 // ready implements prover.
 func (s *moveProof) ready() (bool, error) { return true, nil }
 
+// room returns the vectors of a proof. They are vectors of the inner steps if Batch takes these,
+// because no inner step is taken during a proof.
+func (s *moveProof) room() *siteTarget {
+	t, in := &s.to, &s.Batch.In
+	if s.Batch.Outer > 0 {
+		in.room(s.N)
+		t.gamma, t.b, t.a, t.w = in.r, in.h, in.p, in.q
+	}
+	dense.ResizeAll(s.N, &t.gamma, &t.b, &t.a, &t.w)
+	return t
+}
+
 // held stores Vu in d, for the V of the current state. It returns false if it cannot.
 func (s *moveProof) held(d, u []float64) bool {
 	t := &s.to
@@ -449,8 +468,7 @@ func (s *moveProof) held(d, u []float64) bool {
 
 // decrement returns ½cᵀVc + ¼‖Δ‖²_F. The sites give a bound on the second part.
 func (s *moveProof) decrement() (nats float64) {
-	c, t := &s.Cur, &s.to
-	dense.ResizeAll(s.N, &t.gamma, &t.b, &t.a, &t.w)
+	c, t := &s.Cur, s.room()
 	floats.SubTo(t.b, c.A, c.D1)
 	if !s.held(t.a, t.b) {
 		return math.Inf(1)
@@ -482,8 +500,7 @@ func (s *moveProof) prove(within float64) (Proof, error) {
 	if s.lazy && !(s.decrement() <= goals.Of(within, s.N, (*BaseAlgebra)(s).elbo())) {
 		return p, s.Workers.Halt.Err()
 	}
-	n, t := s.N, &s.to
-	dense.ResizeAll(n, &t.gamma, &t.b, &t.a, &t.w)
+	n, t := s.N, s.room()
 	floats.SubTo(t.b, c.A, c.D1)
 	clear(t.gamma)
 	if _, ok := s.on.Cover(t.w, t.gamma); !ok {

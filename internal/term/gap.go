@@ -316,7 +316,7 @@ func (t *Terms) curvatures(s *Marginals, batch []int) {
 		return
 	}
 	s.bound = dense.Resize(s.bound, len(batch))
-	t.place(s, batch, 0, len(batch), each.Own)
+	t.place(s, batch, 0, len(batch), each.Own, s.bound)
 	each.Expect(s.E, s.D1, s.Tg, s.bound)
 	for i, n := range batch {
 		if t.Weight != nil {

@@ -49,7 +49,7 @@ func (t *Terms) termOf(batch []int, i int) int {
 
 // expectSoftmax is expectSites for terms of K > 1 latent values. All derivatives are usable,
 // because the derivatives of these likelihoods do not overflow.
-func (t *Terms) expectSoftmax(s *Marginals, batch []int, lo, hi int) {
+func (t *Terms) expectSoftmax(s *Marginals, batch []int, lo, hi int, bounds []float64) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
 	var shown []float64
@@ -60,9 +60,9 @@ func (t *Terms) expectSoftmax(s *Marginals, batch []int, lo, hi int) {
 		e, bound, shown = t.ExpectSoftmax(n, s.Tol, s.M[at:at+t.K], s.V[at:at+t.K], d1, tg, shown)
 		for k := range d1 {
 			tg[k] = -tg[k]
-			s.E[at+k], s.bound[at+k], s.far[at+k], s.lost[at+k] = 0, 0, false, false
+			s.E[at+k], bounds[(i-lo)*t.K+k], s.far[at+k], s.lost[at+k] = 0, 0, false, false
 		}
-		s.E[at], s.bound[at] = e, bound
+		s.E[at], bounds[(i-lo)*t.K] = e, bound
 	}
 }
 

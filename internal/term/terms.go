@@ -201,7 +201,7 @@ func (t *Terms) Expectations(s *Marginals, batch []int) {
 	dense.ResizeAll(n, &s.E, &s.D1, &s.Tg, &s.bound)
 	each := t.Lik.Each()
 	if each != nil && t.Rule == nil {
-		t.place(s, batch, 0, n, each.Own)
+		t.place(s, batch, 0, n, each.Own, s.bound)
 		each.Expect(s.E, s.D1, s.Tg, s.bound)
 	}
 	for i := range n {
@@ -255,16 +255,16 @@ func (t *Terms) LogProb(n int, eta float64) float64 {
 // expectation, so the result does not depend on their number. The error wraps
 // sentinel.ErrNotFinite and names the first bad term, or is the error of the crew.
 func (t *Terms) Expect(s *Marginals, batch []int, c Crew) error {
-	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.M)), dense.Resize(s.far, len(s.M)),
-		dense.Resize(s.lost, len(s.M))
+	s.far, s.lost = dense.Resize(s.far, len(s.M)), dense.Resize(s.lost, len(s.M))
 	if len(s.M) >= expectShared { // a Likelihood is safe for concurrent use
 		c.Workers = max(c.Workers, c.Halt.Workers())
 	}
 	chunk, n := t.Chunk(), len(s.M)/t.Latents()
 	s.tallies = dense.Resize(s.tallies, (n+chunk-1)/chunk)
+	s.bound = dense.Resize(s.bound, max(1, c.Workers)*chunk*t.Latents())
 	if c.Workers <= 1 {
 		for lo := 0; lo < n && !c.Halt.Stopped(); lo += chunk {
-			t.expectAndTally(s, batch, lo, min(lo+chunk, n))
+			t.expectAndTally(s, batch, lo, min(lo+chunk, n), s.bound)
 		}
 	} else {
 		t.expectParallel(s, batch, c)
@@ -294,19 +294,20 @@ type tally struct {
 	unknown         bool    // not computed yet
 }
 
-// expectAndTally computes the expectations of the terms lo … hi−1 of s, a chunk, and their tally.
-func (t *Terms) expectAndTally(s *Marginals, batch []int, lo, hi int) {
-	at := &s.tallies[lo/t.Chunk()]
-	if *at = t.expectSites(s, batch, lo, hi); at.unknown {
-		k := t.Latents()
-		*at = t.tally(s, batch, lo*k, hi*k)
+// expectAndTally computes the expectations of the terms lo … hi−1 of s, a chunk, and their tally. It
+// stores bounds on the errors of the expectations in bound, which has room for the bounds of a chunk.
+func (t *Terms) expectAndTally(s *Marginals, batch []int, lo, hi int, bound []float64) {
+	at, k := &s.tallies[lo/t.Chunk()], t.Latents()
+	bound = bound[:(hi-lo)*k]
+	if *at = t.expectSites(s, batch, lo, hi, bound); at.unknown {
+		*at = t.tally(s, batch, lo*k, hi*k, bound)
 	}
 }
 
-// tally returns the tally of elements lo … hi−1 of s.
-func (t *Terms) tally(s *Marginals, batch []int, lo, hi int) (x tally) {
+// tally returns the tally of elements lo … hi−1 of s, whose errors have the given bounds.
+func (t *Terms) tally(s *Marginals, batch []int, lo, hi int, bounds []float64) (x tally) {
 	for i := lo; i < hi; i++ {
-		e, d1, tg, bound := s.E[i], s.D1[i], s.Tg[i], s.bound[i]
+		e, d1, tg, bound := s.E[i], s.D1[i], s.Tg[i], bounds[i-lo]
 		size := math.Abs(s.M[i])
 		if t.Offset != nil {
 			size += math.Abs(t.Offset[t.Element(batch, i)])
@@ -375,9 +376,9 @@ func (t *Terms) Chunk() int {
 }
 
 func (t *Terms) expectParallel(s *Marginals, batch []int, c Crew) {
-	loop := parallel.Loop{Halt: c.Halt}
-	loop.Run(len(s.M)/t.Latents(), t.Chunk(), c.Workers, parallel.Func(func(_, lo, hi int) {
-		t.expectAndTally(s, batch, lo, hi)
+	loop, size := parallel.Loop{Halt: c.Halt}, t.Chunk()*t.Latents()
+	loop.Run(len(s.M)/t.Latents(), t.Chunk(), c.Workers, parallel.Func(func(worker, lo, hi int) {
+		t.expectAndTally(s, batch, lo, hi, s.bound[worker*size:(worker+1)*size])
 	}))
 }
 
@@ -387,35 +388,35 @@ type Crew struct {
 	Halt    *parallel.Halt
 }
 
-// expectSites takes the expectations of the terms lo … hi−1 of s. It returns their tally if it made
-// that on the way.
-func (t *Terms) expectSites(s *Marginals, batch []int, lo, hi int) tally {
+// expectSites takes the expectations of the terms lo … hi−1 of s, and stores bounds on their errors in
+// bound. It returns their tally if it made that on the way.
+func (t *Terms) expectSites(s *Marginals, batch []int, lo, hi int, bound []float64) tally {
 	if t.K > 1 {
-		t.expectSoftmax(s, batch, lo, hi)
+		t.expectSoftmax(s, batch, lo, hi, bound)
 		return tally{unknown: true}
 	}
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
 	if each := t.Lik.Each(); each != nil {
-		t.place(s, batch, lo, hi, each.Own)
-		each.Expect(s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], s.bound[lo:hi])
+		t.place(s, batch, lo, hi, each.Own, bound)
+		each.Expect(s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], bound)
 		clear(s.far[lo:hi])
 		clear(s.lost[lo:hi])
-		if x := t.adopt(s, batch, lo, hi); !x.unknown {
+		if x := t.adopt(s, batch, lo, hi, bound); !x.unknown {
 			return x
 		}
 		for ; i < hi; i++ {
-			x, n := Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}, dense.Index(batch, i)
+			x, n := Expectation{s.E[i], s.D1[i], s.Tg[i], bound[i-lo]}, dense.Index(batch, i)
 			if t.Weight != nil {
 				x = x.times(t.Weight[n])
 			}
-			t.expectSite(s, i, n, x)
+			bound[i-lo] = t.expectSite(s, i, n, x)
 		}
 		return tally{unknown: true}
 	}
 	for ; i < hi; i++ {
 		n := dense.Index(batch, i)
-		t.expectSite(s, i, n, t.checked(n, s.M[i], s.V[i]))
+		bound[i-lo] = t.expectSite(s, i, n, t.checked(n, s.M[i], s.V[i]))
 	}
 	return tally{unknown: true}
 }
@@ -423,13 +424,13 @@ func (t *Terms) expectSites(s *Marginals, batch []int, lo, hi int) tally {
 // adopt turns the derivatives of the elements lo … hi−1 into targets, as expectSite does, and returns
 // their tally. If one of the derivatives is not safely usable, it does nothing and the tally is
 // unknown.
-func (t *Terms) adopt(s *Marginals, batch []int, lo, hi int) tally {
+func (t *Terms) adopt(s *Marginals, batch []int, lo, hi int, bound []float64) tally {
 	unknown := tally{unknown: true}
 	if t.Weight != nil || t.Offset != nil && batch != nil {
 		return unknown
 	}
 	e, d1, tg, v := s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], s.V[lo:hi]
-	m, bound, offset := s.M[lo:hi], s.bound[lo:hi], []float64(nil)
+	m, offset := s.M[lo:hi], []float64(nil)
 	if t.Offset != nil {
 		offset = t.Offset[lo:hi]
 	}
@@ -458,16 +459,17 @@ func (t *Terms) adopt(s *Marginals, batch []int, lo, hi int) tally {
 	return tally{err: sum, uncertain: uncertain}
 }
 
-// place stores the responses, means and variances of the elements lo … hi−1 of s, and Own of the
-// responses if the likelihood is a Many.
-func (t *Terms) place(s *Marginals, batch []int, lo, hi int, own func(y float64) float64) {
+// place stores the responses, means and variances of the elements lo … hi−1 of s in E, D1 and Tg, and
+// Own of the responses in owns if the likelihood is a Many.
+func (t *Terms) place(s *Marginals, batch []int, lo, hi int, own func(y float64) float64,
+	owns []float64) {
 	gather(s.E[lo:hi], t.Y, batch, lo)
 	switch {
 	case t.Own != nil:
-		gather(s.bound[lo:hi], t.Own, batch, lo)
+		gather(owns, t.Own, batch, lo)
 	case own != nil:
 		for i, y := range s.E[lo:hi] {
-			s.bound[lo+i] = own(y)
+			owns[i] = own(y)
 		}
 	}
 	copy(s.D1[lo:hi], s.M[lo:hi])
@@ -498,15 +500,16 @@ func gather(dst, x []float64, batch []int, lo int) {
 
 // expectSite stores the expectation x of term n, element i of s. If its derivatives are unusable,
 // it stores derivatives under a narrower marginal instead, which give a finite step in the right
-// direction. NaN means that no such value exists.
-func (t *Terms) expectSite(s *Marginals, i, n int, x Expectation) {
+// direction. NaN means that no such value exists. expectSite returns a bound on the error of the
+// expectation.
+func (t *Terms) expectSite(s *Marginals, i, n int, x Expectation) (bound float64) {
 	m, v := s.M[i], s.V[i]
-	s.E[i], s.bound[i] = x.Value, x.Err
+	s.E[i] = x.Value
 	if Usable(x, v) {
 		s.Tg[i], s.D1[i], s.far[i], s.lost[i] = -x.D2, x.D1, false, false
-		return
+		return x.Err
 	}
-	d1 := x.D1
+	d1, bound := x.D1, x.Err
 	x, at, v := t.StandIn(n, m, v, x, math.Inf(1))
 	// About m, where the site stands.
 	s.Tg[i], s.D1[i] = -x.D2, x.D1-x.D2*(at-m)
@@ -515,6 +518,7 @@ func (t *Terms) expectSite(s *Marginals, i, n int, x Expectation) {
 	if !Usable(x, v) {
 		s.Tg[i] = math.NaN()
 	}
+	return bound
 }
 
 // StandIn returns usable derivatives of term n if the derivatives x under N(m, v) are not usable.
@@ -770,11 +774,11 @@ type Marginals struct {
 
 	Tol float64 // accuracy of Expect for a Softmax; 0 is the best useful accuracy
 
-	bound []float64 // scratch of expect: on the error of each e,
-	far   []bool    // whether tg and d1 belong to a narrower marginal
-	lost  []bool    // under which d1 differs, or without which there is no e
+	far  []bool // scratch of Expect: whether tg and d1 belong to a narrower marginal
+	lost []bool // under which d1 differs, or without which there is no e
 
-	tallies []tally // scratch of Expect: the tally of each chunk
+	bound   []float64 // scratch of Expect: bounds on the errors of a chunk for each worker
+	tallies []tally   // scratch of Expect: the tally of each chunk
 }
 
 func (s *Marginals) Resize(n int) {
