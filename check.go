@@ -176,7 +176,13 @@ func newLOO(r *loo.Result, t *term.Terms, err error) (*LOO, error) {
 // cavityLikelihood returns the functions of the likelihood of t that LOO evaluates at cavities.
 func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	lik := likOf(t)
-	_, quadratic := lik.(GaussianNoise)
+	quadratic := false
+	switch lik.(type) {
+	case GaussianNoise:
+		quadratic = true
+	case LogNormal: // Gaussian in log y, except if y is censored
+		quadratic = !slices.ContainsFunc(t.Y, func(y float64) bool { return y <= 0 })
+	}
 	// The few nodes of narrowLogProb may miss bumps of a custom likelihood.
 	smooth := viewOf(lik).LogProbs(t.Y) != nil
 	switch lik.(type) {

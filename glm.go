@@ -49,7 +49,8 @@ type GLMOptions struct {
 	// feature. The prior mean is 0. Zero means 1. Set Autoscale unless all columns share a unit.
 	PriorSD float64
 	// InterceptSD is the prior standard deviation of the intercept. Zero means 10. Set it if real
-	// responses are far from 0, such as prices.
+	// responses are far from 0, such as prices. The prior mean is 0. It is the mean of the
+	// responses if that exceeds 1,000 of their standard deviations, but not a fifth of InterceptSD.
 	InterceptSD float64
 	// Autoscale divides PriorSD by the standard deviation of each column of x, so that the units of
 	// the features do not matter. Constant columns keep PriorSD. Streams do not support Autoscale.
@@ -410,6 +411,7 @@ func (g *GLM) setPrior() error {
 		}
 		if o.Intercept {
 			p.Prec[d-1] = 1 / (intercept * intercept)
+			p.Mean[d-1] = g.interceptMean(intercept)
 		}
 	}
 	for j, l := range slices.Concat(p.Prec, p.Each) {
@@ -420,6 +422,26 @@ func (g *GLM) setPrior() error {
 		}
 	}
 	return nil
+}
+
+// Responses are large if their mean exceeds largeResponse standard deviations. Sums of their squares
+// then lose so many digits that differences of the ELBO are inaccurate.
+const largeResponse = 1000
+
+// interceptMean returns the prior mean of the intercept if its prior standard deviation is sd: the
+// mean of the responses if they are large and if the prior N(0, sd²) is nearly flat up to there, and
+// 0 otherwise. The two priors then differ by less than 0.02 nats, and fits work with the distances
+// from the mean.
+func (g *GLM) interceptMean(sd float64) float64 {
+	if g.lin.Terms == nil || g.lin.Terms.Len() == 0 { // a stream
+		return 0
+	}
+	mean, spread := meanResponse(g.lin.Terms)
+	if far := math.Abs(mean); spread > 0 && far > largeResponse*spread && sd >= 5*far &&
+		!math.IsInf(far, 0) {
+		return mean
+	}
+	return 0
 }
 
 // dropWeightless removes the rows with weight 0.

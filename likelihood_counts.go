@@ -35,7 +35,22 @@ func (p Poisson) LogProb(y, eta float64) float64 {
 	if math.IsInf(r, 1) {
 		return math.Inf(-1)
 	}
+	if y >= poissonBig {
+		return poissonPeak(y, eta+math.Log(c))
+	}
 	return special.Times(y, eta+math.Log(c)) - r - special.LogFactorial(y)
+}
+
+// poissonBig is the least count y for which log p is taken about its peak. The terms of the plain
+// formula are about y log y and cancel, so their rounding errors would exceed the tolerance of
+// integrals over η.
+const poissonBig = 128
+
+// poissonPeak returns log p(y|r) for a large count y, given log r. With t = log r − log y, it is
+// −y(e^t − 1 − t) − ½ log 2πy − S(y), where S is the remainder of Stirling's formula (Loader, 2000).
+func poissonPeak(y, logR float64) float64 {
+	logY := math.Log(y)
+	return -y*special.ExpRest(logR-logY) - 0.5*logY - special.LogSqrt2Pi - special.Stirling(y)
 }
 
 // Derivs returns y − r and −r.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -252,6 +253,69 @@ func TestNarrowLogProb(t *testing.T) {
 	}
 	if _, ok := narrowLogProb(StudentT{Scale: 1e-3}, 0, 0.1, 0.04); ok {
 		t.Error("few nodes resolve a narrow peak")
+	}
+}
+
+// TestPoissonBig compares log p of large counts with 200 bits of precision, near the peak and far
+// from it, and checks that a few nodes integrate log p over the η of a group. Otherwise LOO of
+// large counts takes fifty times as long.
+func TestPoissonBig(t *testing.T) {
+	t.Parallel()
+	const prec = 200
+	num := func(x float64) *big.Float { return new(big.Float).SetPrec(prec).SetFloat64(x) }
+	// exact returns y log r − r − log y! with r = e^η. Stirling's series has an error below 1e−20.
+	exact := func(y, eta float64) float64 {
+		series, z := num(0), num(1)
+		for _, c := range []float64{12, -360, 1260, -1680, 1188, -360360. / 691} {
+			term := new(big.Float).Quo(num(1), z)
+			series.Add(series, term.Quo(term, num(c)).Quo(term, num(y)))
+			z.Mul(z, num(y*y))
+		}
+		// With η = log y + t, log p = yt − ye^t + y − ½log 2πy − series.
+		logY := math.Log(y)
+		t := num(eta)
+		t.Sub(t, num(logY))
+		// log y − logY, by one step of Newton in e^{logY}
+		t.Sub(t, num((y-math.Exp(logY))/y))
+		x, _ := t.Float64()
+		rest, power := num(0), num(1)
+		for k := 1; k <= 60; k++ { // e^t − 1 − t
+			power.Mul(power, t).Quo(power, num(float64(k)))
+			if k > 1 {
+				rest.Add(rest, power)
+			}
+		}
+		if math.Abs(x) > 3 {
+			panic("the series of exp needs a smaller argument")
+		}
+		rest.Mul(rest, num(-y)).Sub(rest, series).Sub(rest, num(0.5*math.Log(2*math.Pi*y)))
+		p, _ := rest.Float64()
+		return p
+	}
+	for _, y := range []float64{128, 131, 999, 1024, 5000, 188_229, 2e9} {
+		for _, u := range []float64{-3, -0.1, 0, 0.02, 1, 6} { // sds from the peak
+			eta := math.Log(y) + u/math.Sqrt(y)
+			want := exact(y, eta)
+			// η itself is rounded, so log p may move by its slope.
+			tol := 1e-13*(1+math.Abs(want)) + math.Abs(u)*math.Sqrt(y)*4e-16*eta
+			for _, c := range []float64{1, 7} {
+				got := Poisson{Exposure: c}.LogProb(y, eta-math.Log(c))
+				if !(math.Abs(got-want) <= tol) {
+					t.Errorf("y = %v, exposure %v, u = %v: %v, want %v", y, c, u, got, want)
+				}
+			}
+		}
+		if _, ok := narrowLogProb(Poisson{}, y, math.Log(y)+1/math.Sqrt(y), 0.05/y); !ok && y < 1e6 {
+			t.Errorf("y = %v: a few nodes do not suffice", y)
+		}
+	}
+	for _, eta := range []float64{-800, 800, math.Inf(-1), math.Inf(1)} {
+		if p := (Poisson{}).LogProb(3000, eta); !(p < -1e5) {
+			t.Errorf("η = %v: log p is %v", eta, p)
+		}
+	}
+	if p := (Poisson{}).LogProb(3000.5, 8); !math.IsInf(p, -1) {
+		t.Errorf("log p of half a count is %v", p)
 	}
 }
 

@@ -334,3 +334,23 @@ func TestSiteAloneWide(t *testing.T) {
 		}
 	}
 }
+
+// TestCavityQuadratic checks which responses have sites that do not depend on q. LOO of other
+// responses takes far longer.
+func TestCavityQuadratic(t *testing.T) {
+	for _, c := range []struct {
+		lik  Likelihood
+		y    []float64
+		want bool
+	}{
+		{GaussianNoise{Var: 2}, []float64{-1, 0, 3}, true},
+		{LogNormal{Scale: 2}, []float64{1, 0.5, 3}, true},
+		{LogNormal{Scale: 2}, []float64{1, -0.5, 3}, false}, // a censored duration
+		{Poisson{}, []float64{1, 0, 3}, false},
+	} {
+		terms := &term.Terms{Lik: viewOf(c.lik), Y: c.y}
+		if got := cavityLikelihood(terms).Quadratic; got != c.want {
+			t.Errorf("%T of %v: quadratic is %v", c.lik, c.y, got)
+		}
+	}
+}

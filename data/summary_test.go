@@ -241,3 +241,69 @@ func TestSummaryLogarithm(t *testing.T) {
 		}
 	}
 }
+
+// TestSummaryFarResponses checks that a constant added to the outcomes moves the intercept alone,
+// as in a column of times since 1970. The squares of the outcomes have more digits than a float64.
+func TestSummaryFarResponses(t *testing.T) {
+	table := func(far float64) *Table {
+		rng := rand.New(rand.NewPCG(5, 6))
+		var b strings.Builder
+		b.WriteString("g,x,y\n")
+		for g := range 20 {
+			u := rng.NormFloat64()
+			for range 8 {
+				x := rng.NormFloat64()
+				// Multiples of 1/64 stay exact after the addition.
+				y := math.Round(64*(1+0.5*x+u+0.7*rng.NormFloat64())) / 64
+				fmt.Fprintf(&b, "g%d,%v,%.8f\n", g, x, far+y)
+			}
+		}
+		table, err := Read(strings.NewReader(b.String()), "far.csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table
+	}
+	for _, f := range []string{"y ~ x", "y ~ x + (1 | g)", "y ~ x + (x | g)"} {
+		fit := func(far float64) *Summary {
+			m, err := table(far).Model(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			glm, err := m.GLM(nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			post, res, err := glm.Fit(context.Background(), nil)
+			if err != nil || res.Status != pgsvi.Converged {
+				t.Fatalf("%s, far %v: %v, %v", f, far, res, err)
+			}
+			return m.Summary(post)
+		}
+		near := fit(0)
+		for _, far := range []float64{-3e4, 1e7, 1.7e9} {
+			s := fit(far)
+			// The prior of the intercept is narrower if the outcomes are near 0.
+			close := func(what string, got, want float64) {
+				t.Helper()
+				if !(math.Abs(got-want) <= 1e-3*max(math.Abs(want), 0.1)) {
+					t.Errorf("%s, far %v: %s is %v, want %v", f, far, what, got, want)
+				}
+			}
+			for i, c := range s.Coefficients {
+				want := near.Coefficients[i]
+				mean := c.Mean
+				if c.Name == "(Intercept)" {
+					mean -= far
+				}
+				close(c.Name, mean, want.Mean)
+				close("sd of "+c.Name, c.SD, want.SD)
+			}
+			for i, c := range s.Groups {
+				close(c.Param, c.SD, near.Groups[i].SD)
+				close("upper end of "+c.Param, c.Hi, near.Groups[i].Hi)
+			}
+			close("residual", s.Residual.SD, near.Residual.SD)
+		}
+	}
+}

@@ -204,6 +204,7 @@ func TestMistakes(t *testing.T) {
 		{"y ~ a:b¦*c", "unexpected * after :"},
 		{"y ~ ¦a:a", "a:a multiplies a column by itself; use poly(a, 2)"},
 		{"y ~ s(x)¦*z", "unexpected *; interactions need columns"},
+		{"y ~ poly(x, 2)¦*z", "or in x*f + I(x^2)*f for a parabola of x"},
 		{"¦y ~ y", "y is the outcome, which cannot predict itself"},
 		{"y ~ weight(a) + ¦weight(b)", "weight occurs twice"},
 		{"y ~ weight(a) + precision(¦b)", "weight(…) and precision(…) conflict; remove one"},

@@ -192,7 +192,8 @@ func (p *parser) formula() {
 				"factor(…), I(…) and %s; add other functions to the table as columns",
 				arith.Functions)
 		case p.token == "*" || p.token == ":":
-			p.fail("unexpected %s; interactions need columns, as in a:b or a*b*c", p.token)
+			p.fail("unexpected %s; interactions need columns, as in a:b or a*b*c, or in "+
+				"x*f + I(x^2)*f for a parabola of x", p.token)
 		case p.named():
 			p.fail("unexpected %s; expected + before the next term, or backquotes around a name "+
 				"with spaces, as in `Letzte Anfrage`", p.token)

@@ -826,3 +826,36 @@ func TestLearnedPosterior(t *testing.T) {
 		}
 	}
 }
+
+// TestLOOLogNormal checks that LOO of uncensored durations is the LOO of Gaussian noise at their
+// logarithms, which is exact. A censored duration moves the sites of the others.
+func TestLOOLogNormal(t *testing.T) {
+	t.Parallel()
+	ctx, rng := context.Background(), testkit.Rand(2)
+	const n, scale = 40, 0.7
+	x, y, logs := mat.NewDense(n, 2, nil), make([]float64, n), make([]float64, n)
+	for i := range y {
+		x.SetRow(i, []float64{1, rng.NormFloat64()})
+		logs[i] = 1 + x.At(i, 1) + scale*rng.NormFloat64()
+		y[i] = math.Exp(logs[i])
+	}
+	g, post := fittedGLM(t, x, y, LogNormal{Scale: scale}, nil)
+	l, err := g.LOO(ctx, post)
+	mustLOO(t, l, err)
+	g, post = fittedGLM(t, x, logs, GaussianNoise{Var: scale * scale}, nil)
+	want, err := g.LOO(ctx, post)
+	mustLOO(t, want, err)
+	for i, p := range l.Pointwise {
+		if d := p - (want.Pointwise[i] - logs[i]); !(math.Abs(d) < 1e-9) {
+			t.Errorf("row %d: off by %v nats", i, d)
+		}
+	}
+	if l.Err != 0 {
+		t.Errorf("error %v without censored durations", l.Err)
+	}
+	y[3] = -y[3]
+	g, post = fittedGLM(t, x, y, LogNormal{Scale: scale}, nil)
+	if l, err = g.LOO(ctx, post); err != nil || !(l.Err > 0) {
+		t.Errorf("with a censored duration: %v, %v", l, err)
+	}
+}

@@ -119,8 +119,12 @@ func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error
 		l.Pointwise[i] = lik.LogProb(y, m[i], v[i])
 		return true, nil
 	}
-	return leaveOut(ctx, c.terms, 1, leave,
-		func(l *Result) error { return c.respond(ctx, lik, l) })
+	return leaveOut(ctx, c.terms, 1, leave, func(l *Result) error {
+		if lik.Quadratic && c.family == 0 { // the sites are the same without the observation
+			return nil
+		}
+		return c.respond(ctx, lik, l)
+	})
 }
 
 // marginalKL returns KL(N(m, v)‖N(m0, v0)) in nats.

@@ -49,7 +49,8 @@ type Result struct {
 type Likelihood struct {
 	// LogProb returns log ∫ p(y|η) N(η|m, v) dη in nats.
 	LogProb func(y, m, v float64) float64
-	// Quadratic is true if ∂² log p(y|η)/∂η² is the same for all y and η.
+	// Quadratic is true if ∂² log p(y|η)/∂η² is the same for all responses and all η. Predictions
+	// without an observation are then exact.
 	Quadratic bool
 	// Cost is the time of an expectation of log p(y|η) with its derivatives, in products of numbers,
 	// which take about a nanosecond each. It is declared, because results that depend on a measured

@@ -117,6 +117,31 @@ func TestLeaveOut(t *testing.T) {
 	}
 }
 
+// TestLeaveOutQuadratic checks that each observation is predicted once if the other sites do not
+// depend on it, and that the prediction has no error then. Other likelihoods need more.
+func TestLeaveOutQuadratic(t *testing.T) {
+	for _, quadratic := range []bool{true, false} {
+		calls := make([]int, len(y)) // one worker predicts each observation
+		lik := s2.likelihood()
+		lik.Quadratic = quadratic
+		of := lik.LogProb
+		lik.LogProb = func(yi, m, v float64) float64 {
+			calls[slices.Index(y, yi)]++
+			return of(yi, m, v)
+		}
+		r, err := sites(t, 0).LeaveOut(t.Context(), lik)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if once := slices.Equal(calls, []int{1, 1}); once != quadratic {
+			t.Errorf("quadratic: %v, calls: %v", quadratic, calls)
+		}
+		if quadratic && (r.Err != 0 || r.PointErr[0] != 0 || r.PointErr[1] != 0) {
+			t.Errorf("errors %v and %v of exact predictions", r.Err, r.PointErr)
+		}
+	}
+}
+
 // TestSamplers checks that draws of sites have the weights of the posterior. All weights are
 // equal if q is the posterior, and the evidence is N(y|0, K + s²I).
 func TestSamplers(t *testing.T) {
