@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/simulate"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/interp"
@@ -129,7 +130,7 @@ func (p problem) data(seed uint64) (x *Sparse, y []float64, groups []Group, size
 		default:
 			x.Append([]int{0, 1 + g}, []float64{z, 1})
 		}
-		y = append(y, response(p.lik, eta, rng))
+		y = append(y, simulate.Response(p.lik, eta, rng))
 	}
 	return x, y, groups, size
 }
@@ -148,7 +149,7 @@ func (p problem) fine(t *testing.T, x *Sparse, y []float64, groups []Group,
 		sds, jac = append(sds, scale*math.Sinh(at)), append(jac, math.Log(math.Cosh(at)))
 	}
 	half := func(i int, sd float64) float64 {
-		z := sd * size[i] / priorScale
+		z := sd * size[i] / simulate.PriorScale
 		return -0.5 * z * z
 	}
 	f := &fineGrid{}
