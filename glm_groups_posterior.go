@@ -66,7 +66,7 @@ type GroupCorr struct {
 // Standard deviations and correlations that were integrated over (see Group) have the intervals of
 // their posterior density, which is proportional to exp(ELBO) p(Σ). With three or more parameters,
 // the density is approximated around the points of the integral, and the ends of intervals may be
-// off by up to a tenth. Other intervals are Laplace approximations: log SD and the inverse
+// off by 3%, or by more if they are near 0. Other intervals are Laplace approximations: log SD and the inverse
 // hyperbolic tangent of a correlation are nearly Gaussian. If log SD has a standard deviation above
 // 1, the data hardly determine SD, and the interval belongs to a Gaussian SD, cut off at 0. The
 // interval of an SD that is learned as 0 begins at 0. The curvature comes from the ELBO plus the

@@ -181,7 +181,8 @@ func TestIntervalsFine(t *testing.T) {
 		{"one", Poisson{}, 5}, {"one", BernoulliLogit{}, 15}, {"crossed", BernoulliLogit{}, 8},
 		{"crossed", Poisson{}, 6}, {"independent", BernoulliLogit{}, 10},
 		{"independent", Poisson{}, 6}, {"correlated", Poisson{}, 8},
-		{"correlated", BernoulliLogit{}, 12}, {"correlated", Poisson{}, 12}},
+		{"correlated", BernoulliLogit{}, 12}, {"correlated", Poisson{}, 12},
+		{"correlated", BernoulliLogit{}, 20}, {"correlated", BernoulliLogit{}, 8}},
 		[]problem{{"one", BernoulliLogit{}, 6}, {"crossed", Poisson{}, 6}}) {
 		x, y, groups, size := p.data(uint64(k + 1))
 		g, err := NewGLM(x, y, p.lik, &GLMOptions{Intercept: true, Groups: groups})
@@ -206,11 +207,7 @@ func TestIntervalsFine(t *testing.T) {
 				}
 				worst = max(worst, off)
 				text += fmt.Sprintf("; %.3f to %.3f, want %.3f to %.3f", e.Lo, e.Hi, lo, hi)
-				limit := 0.05
-				if p.kind == "correlated" { // the few points of a design miss more next to an sd of 0
-					limit = 0.08
-				}
-				if !(off <= limit) {
+				if !(off <= 0.03) {
 					t.Errorf("%+v: the interval %v to %v is off by %.3f from %v to %v", p, e.Lo, e.Hi, off,
 						lo, hi)
 				}
