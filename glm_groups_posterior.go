@@ -98,6 +98,7 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		}
 		k, block := p.blockOf(r)
 		cov, edf := block.Covariance(), make([]float64, q)
+		r.zero(cov)
 		if k >= 0 {
 			edf = p.prior.Determined(k, p.cov, latentsOf(p.lik))
 		}
@@ -127,6 +128,20 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		all[i].Share = variances[i] / total
 	}
 	return all
+}
+
+// zero sets the rows and columns of the covariance of the effects to 0 whose standard deviations
+// stand for 0.
+func (r *groupInfo) zero(cov []float64) {
+	if r.spread == nil {
+		return
+	}
+	q := r.effects()
+	for j, zero := range r.spread.Zero {
+		for k := 0; zero && k < q; k++ {
+			cov[j*q+k], cov[k*q+j] = 0, 0
+		}
+	}
 }
 
 // blockOf returns the prior of the effects of r and its number, or −1 if the prior has no such block.
@@ -254,6 +269,8 @@ type savedGroups struct {
 	Moments     save.List[float64] `json:"moments"`
 	SD          save.List[float64] `json:"sd"` // zeros if unknown
 	Atanh       save.List[float64] `json:"atanh"`
+	// Zero holds 1 for each standard deviation that stands for 0, or nothing if there are none.
+	Zero save.List[int] `json:"zero,omitempty"`
 }
 
 // savedArrow is the JSON form of a gauss.Arrow: XᵀΓX, from which the covariance follows.
@@ -284,6 +301,12 @@ func (p *GLMPosterior) saveGroups() *savedGroups {
 			spread = &site.FactorSpread{SD: make([]float64, q), Atanh: make([]float64, q*q)}
 		}
 		s.SD, s.Atanh = append(s.SD, spread.SD...), append(s.Atanh, spread.Atanh...)
+		for j := range q {
+			s.Zero = append(s.Zero, design.B2i(spread.Zero != nil && spread.Zero[j]))
+		}
+	}
+	if !slices.Contains(s.Zero, 1) {
+		s.Zero = nil
 	}
 	return s
 }
@@ -301,7 +324,7 @@ func (p *GLMPosterior) loadGroups(s *savedGroups) error {
 	for _, n := range []struct{ got, want int }{{len(s.Names), len(blocks)},
 		{len(s.Effects), effects}, {len(s.Fixed), len(blocks)}, {len(s.Independent), len(blocks)},
 		{len(s.Learned), len(blocks)}, {len(s.Moments), squares}, {len(s.SD), effects},
-		{len(s.Atanh), squares}} {
+		{len(s.Atanh), squares}, {len(s.Zero), effects * design.B2i(s.Zero != nil)}} {
 		if n.got != n.want {
 			return fmt.Errorf("a list of the groups has %d elements instead of %d: %w", n.got, n.want,
 				ErrShape)
@@ -315,6 +338,11 @@ func (p *GLMPosterior) loadGroups(s *savedGroups) error {
 			Independent: s.Independent[i] != 0}, moment: s.Moments[squares:m]}
 		if s.Learned[i] != 0 {
 			r.spread = &site.FactorSpread{SD: s.SD[effects:e], Atanh: s.Atanh[squares:m]}
+			if s.Zero != nil {
+				for _, zero := range s.Zero[effects:e] {
+					r.spread.Zero = append(r.spread.Zero, zero != 0)
+				}
+			}
 		}
 		effects, squares = e, m
 		p.groups = append(p.groups, r)
