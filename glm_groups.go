@@ -83,6 +83,7 @@ type groupInfo struct {
 	moment []float64 // mean of zzᵀ over the rows, Q×Q
 	// spread holds the uncertainty of Σ. It is nil if Σ was not learned with these rows.
 	spread *site.FactorSpread
+	kept   bool // the posterior is not integrated over Σ because there are too many parameters
 }
 
 // effects returns Q.

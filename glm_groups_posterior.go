@@ -33,6 +33,11 @@ type GroupSummary struct {
 	// BernoulliLogit and Binomial, π²/6 for Softmax, and 1 for BernoulliProbit (Nakagawa, Johnson
 	// and Schielzeth, 2017). Share is NaN for other likelihoods.
 	Share float64
+	// Kept reports that Σ keeps its best value although the data hardly determine it: a standard
+	// deviation may be 1.5 times as large. The group has 50 to 199 levels and the model more than three
+	// parameters, so the posterior is not integrated over this Σ; see Group. Intervals of new levels are
+	// too short then.
+	Kept bool
 	// Classes holds the names of the classes of a Softmax, such as "class=0". It is nil for other
 	// likelihoods.
 	Classes []string
@@ -66,7 +71,7 @@ type GroupCorr struct {
 // Standard deviations and correlations that were integrated over (see Group) have the intervals of
 // their posterior density, which is proportional to exp(ELBO) p(Σ). With three or more parameters,
 // the density is approximated around the points of the integral, and the ends of intervals may be
-// off by up to a tenth. Other intervals are Laplace approximations: log SD and the inverse
+// off by 3%, or by more if they are near 0. Other intervals are Laplace approximations: log SD and the inverse
 // hyperbolic tangent of a correlation are nearly Gaussian. If log SD has a standard deviation above
 // 1, the data hardly determine SD, and the interval belongs to a Gaussian SD, cut off at 0. The
 // interval of an SD that is learned as 0 begins at 0. The curvature comes from the ELBO plus the
@@ -98,6 +103,7 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		}
 		k, block := p.blockOf(r)
 		cov, edf := block.Covariance(), make([]float64, q)
+		r.zero(cov)
 		if k >= 0 {
 			edf = p.prior.Determined(k, p.cov, latentsOf(p.lik))
 		}
@@ -113,6 +119,7 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 			own := math.Sqrt(cov[j*q+j])
 			lo, hi := r.interval(own, j)
 			s.Effects = append(s.Effects, GroupEffect{names[j], own, lo, hi, edf[j]})
+			s.Kept = s.Kept || r.kept && hi > keptWide*own
 			for k := range j {
 				c := GroupCorr{A: names[j], B: names[k]}
 				if s := own * math.Sqrt(cov[k*q+k]); s > 0 {
@@ -127,6 +134,41 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 		all[i].Share = variances[i] / total
 	}
 	return all
+}
+
+// zero sets the rows and columns of the covariance of the effects to 0 whose standard deviations
+// stand for 0.
+func (r *groupInfo) zero(cov []float64) {
+	if r.spread == nil {
+		return
+	}
+	q := r.effects()
+	for j, zero := range r.spread.Zero {
+		for k := 0; zero && k < q; k++ {
+			cov[j*q+k], cov[k*q+j] = 0, 0
+		}
+	}
+}
+
+// keptWide is the ratio of the upper end of its interval to a standard deviation from which its
+// uncertainty matters. If log τ has the standard deviation s, 90% intervals of new levels at the best τ
+// contain about 45s² percentage points less, which are 2 for a ratio of 1.5.
+const keptWide = 1.5
+
+// keepBest marks the groups whose Σ would be integrated over if the model had fewer parameters.
+func keepBest(groups []groupInfo) {
+	var levels, params []int
+	for i := range groups {
+		if r := &groups[i]; !r.Fixed && !r.NoPrior {
+			levels = append(levels, r.Levels)
+			params = append(params, site.GridParams(r.effects(), r.Independent))
+		}
+	}
+	least := site.GridLevels(levels, params)
+	for i := range groups {
+		r := &groups[i]
+		r.kept = !r.Fixed && !r.NoPrior && r.Levels >= least && r.Levels < site.MostGridLevels
+	}
 }
 
 // blockOf returns the prior of the effects of r and its number, or −1 if the prior has no such block.
@@ -231,6 +273,9 @@ func (p *GLMPosterior) setGroupSpread(st Stepper) error {
 			p.groups[i].spread = &all[i]
 		}
 	}
+	if a.Learns() {
+		keepBest(p.groups)
+	}
 	return nil
 }
 
@@ -238,7 +283,7 @@ func (p *GLMPosterior) setGroupSpread(st Stepper) error {
 func (p *GLMPosterior) updatedGroups() []groupInfo {
 	groups := slices.Clone(p.groups)
 	for i := range groups {
-		groups[i].spread = nil
+		groups[i].spread, groups[i].kept = nil, false
 	}
 	return groups
 }
@@ -254,6 +299,11 @@ type savedGroups struct {
 	Moments     save.List[float64] `json:"moments"`
 	SD          save.List[float64] `json:"sd"` // zeros if unknown
 	Atanh       save.List[float64] `json:"atanh"`
+	// Zero holds 1 for each standard deviation that stands for 0, and is empty if all would be 0.
+	Zero save.List[int] `json:"zero,omitempty"`
+	// Kept holds 1 for each group whose Σ keeps its best value because there are too many parameters,
+	// and is empty if all would be 0.
+	Kept save.List[int] `json:"kept,omitempty"`
 }
 
 // savedArrow is the JSON form of a gauss.Arrow: XᵀΓX, from which the covariance follows.
@@ -278,12 +328,22 @@ func (p *GLMPosterior) saveGroups() *savedGroups {
 		s.Fixed = append(s.Fixed, design.B2i(r.Fixed))
 		s.Independent = append(s.Independent, design.B2i(r.Independent))
 		s.Learned = append(s.Learned, design.B2i(r.spread != nil))
+		s.Kept = append(s.Kept, design.B2i(r.kept))
 		s.Moments = append(s.Moments, r.moment...)
 		spread := r.spread
 		if spread == nil {
 			spread = &site.FactorSpread{SD: make([]float64, q), Atanh: make([]float64, q*q)}
 		}
 		s.SD, s.Atanh = append(s.SD, spread.SD...), append(s.Atanh, spread.Atanh...)
+		for j := range q {
+			s.Zero = append(s.Zero, design.B2i(spread.Zero != nil && spread.Zero[j]))
+		}
+	}
+	if !slices.Contains(s.Zero, 1) {
+		s.Zero = nil
+	}
+	if !slices.Contains(s.Kept, 1) {
+		s.Kept = nil
 	}
 	return s
 }
@@ -301,7 +361,8 @@ func (p *GLMPosterior) loadGroups(s *savedGroups) error {
 	for _, n := range []struct{ got, want int }{{len(s.Names), len(blocks)},
 		{len(s.Effects), effects}, {len(s.Fixed), len(blocks)}, {len(s.Independent), len(blocks)},
 		{len(s.Learned), len(blocks)}, {len(s.Moments), squares}, {len(s.SD), effects},
-		{len(s.Atanh), squares}} {
+		{len(s.Atanh), squares}, {len(s.Zero), effects * design.B2i(s.Zero != nil)},
+		{len(s.Kept), len(blocks) * design.B2i(s.Kept != nil)}} {
 		if n.got != n.want {
 			return fmt.Errorf("a list of the groups has %d elements instead of %d: %w", n.got, n.want,
 				ErrShape)
@@ -315,7 +376,13 @@ func (p *GLMPosterior) loadGroups(s *savedGroups) error {
 			Independent: s.Independent[i] != 0}, moment: s.Moments[squares:m]}
 		if s.Learned[i] != 0 {
 			r.spread = &site.FactorSpread{SD: s.SD[effects:e], Atanh: s.Atanh[squares:m]}
+			if s.Zero != nil {
+				for _, zero := range s.Zero[effects:e] {
+					r.spread.Zero = append(r.spread.Zero, zero != 0)
+				}
+			}
 		}
+		r.kept = s.Kept != nil && s.Kept[i] != 0
 		effects, squares = e, m
 		p.groups = append(p.groups, r)
 		p.opt.Groups = append(p.opt.Groups, r.Group)
@@ -402,7 +469,11 @@ func (s *savedArrow) arrow(prior *gauss.Prior) (*gauss.Arrow, error) {
 func groupTable(groups []GroupSummary) string {
 	lines := [][]string{{"groups", "effect", "sd", "2.5%", "97.5%", "edf", "share", "corr", ""}}
 	edge := false
+	var kept []string
 	for _, g := range groups {
+		if g.Kept {
+			kept = append(kept, g.Name)
+		}
 		at := 0
 		for j, e := range g.Effects {
 			line := []string{"", e.Name}
@@ -436,6 +507,10 @@ func groupTable(groups []GroupSummary) string {
 	if edge {
 		b.WriteString("a standard deviation near 0 or a correlation near ±1 is at its edge: the " +
 			"data do not need it\n")
+	}
+	if kept != nil {
+		b.WriteString("intervals of new levels ignore the uncertainty of the standard deviations of " +
+			strings.Join(kept, ", ") + "\n")
 	}
 	return b.String()
 }

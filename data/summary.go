@@ -81,6 +81,7 @@ type Component struct {
 	// is set, a correlation is near ±1 only because the columns of the slopes are far from 0.
 	edge string
 	far  bool
+	kept bool // see pgsvi.GroupSummary
 }
 
 // Summary returns the tables of a posterior of the model. Coefficients is nil for Softmax.
@@ -797,6 +798,7 @@ const (
 // columns, which decide whether the data need an effect. In units of the table, the intercept is where
 // the columns are 0. If that is far from the rows, such as the year 0, it nearly equals the slope.
 func (c *Component) setEdge(own *pgsvi.GroupSummary, e int) {
+	c.kept = own.Kept
 	near := func(r float64) bool { return math.Abs(r) > edgeCorr }
 	singular := slices.ContainsFunc(c.Corr, near)
 	sd, lo, hi, corr := c.SD, c.Lo, c.Hi, singular
@@ -818,8 +820,11 @@ func (c *Component) setEdge(own *pgsvi.GroupSummary, e int) {
 
 // groupNotes returns the lines below the table of groups.
 func (s *Summary) groupNotes() string {
-	var edges, far, alone []string
+	var edges, far, alone, kept []string
 	for _, c := range s.Groups {
+		if c.kept {
+			kept = append(kept, c.Name)
+		}
 		switch {
 		case c.Levels == 1:
 			alone = append(alone, c.Name)
@@ -837,6 +842,7 @@ func (s *Summary) groupNotes() string {
 		{"near 0 or ±1 and so at its edge, because the data do not need it", edges},
 		{"one group does not determine a standard deviation", alone},
 		{"corr is near ±1 because the intercept is far from the rows; center the column", far},
+		{"intervals of new groups ignore the uncertainty of the sd", kept},
 	} {
 		if len(note.names) > 0 {
 			fmt.Fprintf(&b, "%s: %s\n", note.text, strings.Join(note.names, ", "))

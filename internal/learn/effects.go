@@ -476,8 +476,10 @@ func (p *BlockPrior) EffectSpread(s *Run) (map[int]*site.FactorSpread, error) {
 	for k := range p.effects {
 		e := &p.effects[k]
 		q := e.Block.Q
-		f := &site.FactorSpread{SD: make([]float64, q), Atanh: make([]float64, q*q)}
+		f := &site.FactorSpread{SD: make([]float64, q), Atanh: make([]float64, q*q),
+			Zero: make([]bool, q)}
 		for j := range q {
+			f.Zero[j] = params[e.Param+j] == LeastEffect
 			c, t, sd := at[e.Param+j], params[e.Param+j], math.Inf(1)
 			if c < 0 {
 				continue

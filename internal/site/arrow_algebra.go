@@ -277,6 +277,9 @@ type FactorSpread struct {
 	// Lo and Hi are 95% intervals of the standard deviations, and then of the correlations, Q×Q, from
 	// a SigmaGrid. Both are nil without a grid.
 	Lo, Hi []float64
+	// Zero holds whether a standard deviation stands for 0, because a q needs the inverse of Σ. Nil
+	// means none.
+	Zero []bool
 }
 
 // SetInterval sets the 95% interval of the parameter of a SigmaSpan.

@@ -133,9 +133,11 @@ func (d *designRun) at(theta []float64) (l [][]float64, jac float64) {
 
 // surrogate approximates the log density of θ up to a constant, without fits. Log Z at the present
 // sites is too steep, so its changes are multiplied by 1 − ρ; see ArrowAlgebra.gain.
-func (d *designRun) surrogate(theta []float64) float64 {
+func (d *designRun) surrogate(theta []float64) float64 { return d.surrogateAt(d.at(theta)) }
+
+// surrogateAt is surrogate at the θ for which at returns l and jac.
+func (d *designRun) surrogateAt(l [][]float64, jac float64) float64 {
 	a := d.from.mover
-	l, jac := d.at(theta)
 	d.t.by.L = l
 	prior := a.sigma.logPrior(l, nil)
 	if score, ok := d.t.by.Score(a.hb, a.hg); ok {
@@ -253,7 +255,9 @@ func (s *ArrowAlgebra) integrateDesign(factors []int) (*SigmaGrid, error) {
 			size += math.Log(p.scale)
 		}
 		r.LogMass += size
-		r.Spans = d.spans(theta, axes, stretch, points, fits)
+		if r.Spans, err = d.spans(theta, axes, stretch, points, fits, near); err != nil {
+			return nil, err
+		}
 	}
 	return r, s.Workers.Halt.Err()
 }

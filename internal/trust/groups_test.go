@@ -641,11 +641,12 @@ func judgeGroups(seed uint64) (v *verdict) {
 
 // knownGroups maps the seeds that fail to the causes.
 var knownGroups = map[uint64]string{
-	77: "Laplace noise under weights of 1e6: log Z at the sites grows without bound with L, so it " +
-		"stalls at the optimum with a gap of 16",
-	106: "a beta-binomial with an ELBO of −2e6: it stalls at the optimum with a gap of 3e-6, which is " +
-		"near the rounding of the ELBO",
-	125: "zero-inflated counts, 3 levels of 3 effects in 9 rows: the optimum to 1e-7 nats, but 1000 passes",
+	77: "Laplace noise under weights of 1e6: the best L at the sites is 1e4 times as large, and no joint " +
+		"step is accepted, so it stalls at an L that is at least 1.5 nats short, with a gap of 16",
+	106: "a beta-binomial with an ELBO of −2e6: it stalls with a gap of 4e-5, and the best of its " +
+		"neighbors in L is 7e-5 nats higher",
+	125: "zero-inflated counts, 3 levels of 3 effects in 9 rows without a prior: the ELBO grows with a " +
+		"standard deviation without end (190 after 1000 passes), so there is no optimum",
 }
 
 // TestSeedsGroups fits random mixed models: all likelihoods, crossed and nested factors, slopes,

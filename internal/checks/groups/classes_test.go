@@ -14,6 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -349,7 +350,11 @@ func TestClassGroupsZero(t *testing.T) {
 			if e.SD > 0.01 {
 				continue
 			}
-			if zeros++; e.Lo != 0 || !(e.Hi > 0.1) || !(e.Hi < 2) {
+			again := testkit.Reread(t, post, Load[*GLMPosterior]).Groups()[0].Effects[0]
+			if again != e {
+				t.Errorf("seed %d: saved %+v, loaded %+v", seed, e, again)
+			}
+			if zeros++; e.SD != 0 || e.Lo != 0 || !(e.Hi > 0.1) || !(e.Hi < 2) {
 				t.Errorf("seed %d: %+v", seed, e)
 			}
 		}

@@ -592,3 +592,64 @@ func importance(p *GLMPosterior, scale []float64, rng *rand.Rand,
 	}
 	return out
 }
+
+// TestKept checks that a group of 60 levels is marked if four parameters keep it from being integrated
+// over, and only if the data hardly determine its standard deviation.
+func TestKept(t *testing.T) {
+	for _, c := range []struct {
+		rows, second int // rows per level, and levels of the second group
+		want         bool
+	}{{3, 10, true}, {400, 10, false}, {3, 0, false}} {
+		rng := rand.New(rand.NewPCG(5, 1))
+		const levels = 60
+		x := NewSparse(1 + 2*levels + c.second)
+		var y []float64
+		u := make([]float64, levels)
+		for g := range u {
+			u[g] = 0.5 * rng.NormFloat64()
+		}
+		for i := range levels * c.rows {
+			z, g := rng.NormFloat64(), i%levels
+			ind, val := []int{0, 1 + 2*g, 2 + 2*g}, []float64{z, 1, z}
+			if c.second > 0 {
+				ind, val = append(ind, 1+2*levels+i/levels%c.second), append(val, 1)
+			}
+			x.Append(ind, val)
+			p := 1.0
+			if rng.Float64() > 1/(1+math.Exp(-u[g]*(1+z))) {
+				p = -1
+			}
+			y = append(y, p)
+		}
+		groups := []Group{{Name: "g", First: 1, Levels: levels, Effects: []string{"1", "z"}}}
+		if c.second > 0 {
+			groups = append(groups, Group{Name: "h", First: 1 + 2*levels, Levels: c.second})
+		}
+		g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Intercept: true, Groups: groups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := post.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := Load[*GLMPosterior](&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []*GLMPosterior{post, loaded} {
+			all := p.Groups()
+			if all[0].Kept != c.want || c.second > 0 && all[1].Kept {
+				t.Errorf("%+v: kept %v of %+v", c, all[0].Kept, all[0].Effects)
+			}
+			if got := strings.Contains(p.Summary().String(), "ignore the uncertainty of the standard "+
+				"deviations of g\n"); got != c.want {
+				t.Errorf("%+v: the note is printed: %t\n%s", c, got, p.Summary())
+			}
+		}
+	}
+}

@@ -6,20 +6,22 @@ import (
 	"testing"
 
 	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/simulate"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 )
 
 // without returns s without the rows for which out is true, and the rows left out.
-func (d design) without(s *dataSet, out func(i int) bool) (rest *dataSet, x *Sparse, y []float64) {
-	_, cols := s.x.Dims()
-	rest, x = &dataSet{x: NewSparse(cols)}, NewSparse(cols)
-	for i, yi := range s.y {
-		to, at := rest.x, &rest.y
+func without(s *simulate.DataSet, out func(i int) bool) (rest *simulate.DataSet, x *Sparse,
+	y []float64) {
+	_, cols := s.X.Dims()
+	rest, x = &simulate.DataSet{X: NewSparse(cols)}, NewSparse(cols)
+	for i, yi := range s.Y {
+		to, at := rest.X, &rest.Y
 		if out(i) {
 			to, at = x, &y
 		}
-		ind, val := s.x.Row(i)
+		ind, val := s.X.Row(i)
 		columns := make([]int, len(ind))
 		for k, j := range ind {
 			columns[k] = int(j)
@@ -32,13 +34,13 @@ func (d design) without(s *dataSet, out func(i int) bool) (rest *dataSet, x *Spa
 
 // few returns s with the first rows of each level only, and without most of the rows that have no
 // level.
-func (d design) few(s *dataSet, each int) *dataSet {
-	first := len(s.y) - d.levels*rowsEach
-	rest, _, _ := d.without(s, func(i int) bool {
+func few(d simulate.Design, s *simulate.DataSet, each int) *simulate.DataSet {
+	first := len(s.Y) - d.Levels*simulate.RowsEach
+	rest, _, _ := without(s, func(i int) bool {
 		if i < first {
 			return i >= 60
 		}
-		return (i-first)%rowsEach >= each
+		return (i-first)%simulate.RowsEach >= each
 	})
 	return rest
 }
@@ -48,16 +50,16 @@ func (d design) few(s *dataSet, each int) *dataSet {
 // the best standard deviations alone, the sums would differ by as much as the test logs.
 func TestLOOIntegrated(t *testing.T) {
 	for _, c := range []struct {
-		design
+		simulate.Design
 		each, sum float64 // nats
 	}{
-		{design{GaussianNoise{Var: 1}, 5, false, 1}, 0.005, 0.01},
-		{design{GaussianNoise{Var: 1}, 12, true, 1}, 0.1, 0.4},
-		{design{BernoulliLogit{}, 6, false, 2}, 0.03, 0.1},
+		{design(GaussianNoise{Var: 1}, 5, false, 1), 0.005, 0.01},
+		{design(GaussianNoise{Var: 1}, 12, true, 1), 0.1, 0.4},
+		{design(BernoulliLogit{}, 6, false, 2), 0.03, 0.1},
 	} {
-		d := c.design
-		s := d.few(d.draw(testkit.Rand(3)), 4)
-		g, p, err := d.fit(s)
+		d := c.Design
+		s := few(d, d.Draw(testkit.Rand(3)), 4)
+		g, p, err := d.Fit(context.Background(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,10 +68,10 @@ func TestLOOIntegrated(t *testing.T) {
 			t.Fatal(err)
 		}
 		var sum, most float64
-		first := len(s.y) - 4*d.levels
-		for i := first; i < len(s.y); i++ {
-			rest, x, y := d.without(s, func(k int) bool { return k == i })
-			_, q, err := d.fit(rest)
+		first := len(s.Y) - 4*d.Levels
+		for i := first; i < len(s.Y); i++ {
+			rest, x, y := without(s, func(k int) bool { return k == i })
+			_, q, err := d.Fit(context.Background(), rest)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +80,7 @@ func TestLOOIntegrated(t *testing.T) {
 			most = max(most, math.Abs(l.Pointwise[i]-want))
 		}
 		off := floats.Sum(l.Pointwise[first:]) - sum
-		cavity := l.Cavity.LogProb(nil, s.y)
+		cavity := l.Cavity.LogProb(nil, s.Y)
 		t.Logf("%v: rows differ by up to %.2g nats, their sum by %.2g of %.1f", d, most, off, sum)
 		if !(most <= c.each && math.Abs(off) <= c.sum) {
 			t.Errorf("%v: rows differ by up to %v nats, and their sum by %v", d, most, off)
@@ -96,16 +98,16 @@ func TestLOOIntegrated(t *testing.T) {
 // levels.
 func TestLOOGroupIntegrated(t *testing.T) {
 	for _, c := range []struct {
-		design
+		simulate.Design
 		each, sum float64 // nats
 	}{
-		{design{GaussianNoise{Var: 1}, 8, false, 1}, 0.02, 0.05},
-		{design{GaussianNoise{Var: 1}, 8, true, 1}, 0.15, 0.3},
-		{design{BernoulliLogit{}, 8, false, 1}, 0.1, 0.2},
+		{design(GaussianNoise{Var: 1}, 8, false, 1), 0.02, 0.05},
+		{design(GaussianNoise{Var: 1}, 8, true, 1), 0.15, 0.3},
+		{design(BernoulliLogit{}, 8, false, 1), 0.1, 0.2},
 	} {
-		d := c.design
-		s := d.few(d.draw(testkit.Rand(5)), 4)
-		g, p, err := d.fit(s)
+		d := c.Design
+		s := few(d, d.Draw(testkit.Rand(5)), 4)
+		g, p, err := d.Fit(context.Background(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,10 +116,10 @@ func TestLOOGroupIntegrated(t *testing.T) {
 			t.Fatal(err)
 		}
 		var sum, most float64
-		first := len(s.y) - 4*d.levels
-		for level := range d.levels {
-			rest, x, y := d.without(s, func(i int) bool { return i >= first && (i-first)/4 == level })
-			_, q, err := d.fit(rest)
+		first := len(s.Y) - 4*d.Levels
+		for level := range d.Levels {
+			rest, x, y := without(s, func(i int) bool { return i >= first && (i-first)/4 == level })
+			_, q, err := d.Fit(context.Background(), rest)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +136,7 @@ func TestLOOGroupIntegrated(t *testing.T) {
 }
 
 // jointLogProb returns the log of the joint density of the rows of a new level, from draws of q.
-func jointLogProb(d design, q *GLMPosterior, x *Sparse, y []float64) float64 {
+func jointLogProb(d simulate.Design, q *GLMPosterior, x *Sparse, y []float64) float64 {
 	const draws = 40000
 	rng := testkit.Rand(1)
 	w := testkit.NormalMatrix(rng, draws, q.Dim())
@@ -150,7 +152,7 @@ func jointLogProb(d design, q *GLMPosterior, x *Sparse, y []float64) float64 {
 			for j, c := range ind {
 				eta += val[j] * row[c]
 			}
-			logs[k] += d.lik.LogProb(yi, eta)
+			logs[k] += d.Lik.LogProb(yi, eta)
 		}
 	}
 	return floats.LogSumExp(logs) - math.Log(draws)

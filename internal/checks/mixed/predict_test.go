@@ -1,28 +1,30 @@
 package mixed
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
 
 	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/simulate"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // TestPredictMixed checks that predictions from an integrated posterior have the same bits in one block
 // as row by row, and that they agree with the sum over parts that are predicted one by one.
 func TestPredictMixed(t *testing.T) {
-	for _, d := range []design{{BernoulliLogit{}, 6, false, 1}, {Poisson{}, 6, true, 0.5},
-		{GaussianNoise{Var: 1}, 6, true, 1}} {
-		_, p, err := d.fit(d.draw(testkit.Rand(1)))
+	for _, d := range []simulate.Design{design(BernoulliLogit{}, 6, false, 1),
+		design(Poisson{}, 6, true, 0.5), design(GaussianNoise{Var: 1}, 6, true, 1)} {
+		_, p, err := d.Fit(context.Background(), d.Draw(testkit.Rand(1)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		rng, x := testkit.Rand(2), NewSparse(p.Cols())
 		const rows = 40 // more than are predicted without blocks
 		for i := range rows {
-			if d.slope {
+			if d.Slope {
 				x.Append([]int{0, 1 + 2*(i%7), 2 + 2*(i%7)}, []float64{rng.NormFloat64(), 1, 1})
 			} else {
 				x.Append([]int{0, 1 + i%7}, []float64{rng.NormFloat64(), 1})
@@ -59,14 +61,15 @@ func TestPredictMixed(t *testing.T) {
 
 // BenchmarkPredictRow predicts one row of a level from an integrated posterior.
 func BenchmarkPredictRow(b *testing.B) {
-	for _, d := range []design{{BernoulliLogit{}, 20, false, 1}, {BernoulliLogit{}, 20, true, 1},
-		{Poisson{}, 20, true, 1}, {GaussianNoise{Var: 1}, 20, false, 1}} {
-		_, p, err := d.fit(d.draw(testkit.Rand(1)))
+	for _, d := range []simulate.Design{design(BernoulliLogit{}, 20, false, 1),
+		design(BernoulliLogit{}, 20, true, 1), design(Poisson{}, 20, true, 1),
+		design(GaussianNoise{Var: 1}, 20, false, 1)} {
+		_, p, err := d.Fit(context.Background(), d.Draw(testkit.Rand(1)))
 		if err != nil {
 			b.Fatal(err)
 		}
 		x := NewSparse(p.Cols())
-		if d.slope {
+		if d.Slope {
 			x.Append([]int{0, 7, 8}, []float64{0.5, 1, 0.5})
 		} else {
 			x.Append([]int{0, 4}, []float64{0.5, 1})
