@@ -167,14 +167,14 @@ func (s *savedGLMStream) load() (*Stream[Row, *GLMPosterior], error) {
 // savedGroupStream is the JSON form of a groupStream, without names, prior, likelihood and numbers of
 // rows. Rows of the savedGLMStream is the number of frozen rows.
 type savedGroupStream struct {
-	Groups  []savedRowGroup    `json:"groups"`
-	Means   save.List[float64] `json:"columnMeans,omitempty"`
-	Given   bool               `json:"given"`   // the groups come from options, and have moments
-	Started bool               `json:"started"` // the scales of the priors of the groups are known
-	Fresh   int                `json:"fresh"`
-	Start   save.List[float64] `json:"start,omitempty"` // L of the start of all groups
-	Kept    term.SavedBuffer   `json:"kept"`
-	Frozen  *savedFrozen       `json:"frozen,omitempty"`
+	Groups  save.List[savedRowGroup] `json:"groups"`
+	Means   save.List[float64]       `json:"columnMeans,omitempty"`
+	Given   bool                     `json:"given"`   // the groups come from options, and have moments
+	Started bool                     `json:"started"` // the scales of the priors of the groups are known
+	Fresh   int                      `json:"fresh"`
+	Start   save.List[float64]       `json:"start,omitempty"` // L of the start of all groups
+	Kept    term.SavedBuffer         `json:"kept"`
+	Frozen  *savedFrozen             `json:"frozen,omitempty"`
 }
 
 // savedFrozen is the JSON form of a gauss.Frozen, whose prior is saved with the stream.
