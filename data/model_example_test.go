@@ -127,6 +127,6 @@ func ExampleModel_GroupEffects() {
 	}
 	// Output:
 	// 18 levels of subject, 71% of the variance
-	// (Intercept): sd 26.6 (15.4 to 45.8); subject 308 1.1 ± 15.0
+	// (Intercept): sd 26.6 (15.4 to 45.9); subject 308 1.1 ± 15.0
 	// days: sd 5.8 (4.1 to 9.5); subject 308 9.5 ± 2.9
 }
