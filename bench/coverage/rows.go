@@ -68,16 +68,11 @@ func (r row) name() string {
 	return fmt.Sprintf("%s, %s, sd %s, %d levels", r.responses, r.form, r.sd, r.levels)
 }
 
-// defaultSets returns the number of data sets of r by default. Data sets have different weights if
-// the prior of real responses has the scale of the responses.
+// defaultSets returns the number of data sets of r by default. Draws from the prior check the
+// computation, and data sets of real responses then have different weights, so they are more.
 func (r row) defaultSets() int {
-	switch {
-	case r.form == intercepts && r.responses == "real" && r.sd == "prior":
+	if r.sd == "prior" {
 		return 2000
-	case r.form == slopes && r.responses == "real":
-		return min(100, 4000/r.levels)
-	case r.form == slopes: // expensive
-		return min(200, 5000/r.levels)
 	}
 	return 500
 }
