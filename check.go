@@ -649,7 +649,7 @@ func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 			latentsOf(q.lik),
 			g.terms.K, ErrParam)
 	}
-	if err := sameKernel(q.kernel, g.kernel); err != nil {
+	if err := sameParams(q.kernel, g.kernel, q.lik, likOf(g.terms)); err != nil {
 		return nil, err
 	}
 	if err := g.checkMemory("raise GPOptions.MaxMemory"); err != nil {
@@ -658,12 +658,19 @@ func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 	return g.gramUntil(h)
 }
 
-// sameKernel returns an error if the kernel of a posterior has other parameters than the kernel of
-// its model. Learn returns such a posterior together with the model that it belongs to.
-func sameKernel(q, model Kernel) error {
+// sameParams returns an error if the kernel or the likelihood of a posterior has other parameters than
+// that of its model. Learn returns such a posterior together with the model that it belongs to.
+func sameParams(q, model Kernel, lik, of Likelihood) error {
+	const remedy = "use the model that Learn returned, or fit this model"
 	if !slices.Equal(q.Params(), model.Params()) {
-		return fmt.Errorf("the posterior has kernel %+v, but the model has %+v; use the model that "+
-			"Learn returned, or fit this model: %w", q, model, ErrParam)
+		return fmt.Errorf("the posterior has kernel %+v, but the model has %+v; %s: %w", q, model,
+			remedy, ErrParam)
+	}
+	a, learned := lik.(Parametric)
+	b, ok := of.(Parametric)
+	if learned && ok && !slices.Equal(a.Params(), b.Params()) {
+		return fmt.Errorf("the posterior has likelihood %+v, but the model has %+v; %s: %w", lik, of,
+			remedy, ErrParam)
 	}
 	return nil
 }
@@ -675,8 +682,8 @@ func sameKernel(q, model Kernel) error {
 // the covariance replaces N if it is less. LOO.Err then includes a tenth of the change that each row
 // causes, as for GLM.LOO.
 //
-// The error wraps ErrParam if q is nil, or has other inputs, another kernel or another number of
-// classes than g. It wraps ErrMemory if g has too many rows for GPOptions.MaxMemory, and
+// The error wraps ErrParam if q is nil, or has other inputs, another kernel or likelihood, or another
+// number of classes than g. It wraps ErrMemory if g has too many rows for GPOptions.MaxMemory, and
 // ErrNotPosDef or ErrNotFinite as for GLM.LOO.
 func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	if g.terms.K > 1 {
@@ -727,14 +734,15 @@ func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) 
 	return looRows(ctx, lin, q.mean, &gauss.Full{S: q.q})
 }
 
-// fits returns an error unless q has the kernel of g and as many inducing inputs and classes.
+// fits returns an error unless q has the kernel and the likelihood of g and as many inducing inputs and
+// classes.
 func (g *SparseGP) fits(q *SparseGPPosterior) error {
 	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != latentsOf(g.lik) {
 		return fmt.Errorf(
 			"pgsvi: the posterior must have %d inducing inputs, as the model has: %w", g.Rank(),
 			ErrParam)
 	}
-	return prefixed(sameKernel(kernelIn(q.z.Kernel), kernelIn(g.z.Kernel)))
+	return prefixed(sameParams(kernelIn(q.z.Kernel), kernelIn(g.z.Kernel), q.lik, g.lik))
 }
 
 // linear returns the model of the features of g, and computes the features if g does not keep them.

@@ -104,8 +104,8 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 // PredictiveCheck is like GLM.PredictiveCheck, but draws the latent values of all rows jointly. It
 // needs N³ operations, and memory for two N×N matrices and all draws. A Softmax needs this for each
 // class. The error is one of GLM.PredictiveCheck or GPPosterior.Joint. It also wraps ErrParam if q
-// has other inputs, another kernel or another number of classes than g. If q comes from Learn, call
-// PredictiveCheck of the GP that Learn returned.
+// has other inputs, another kernel or likelihood, or another number of classes than g. If q comes
+// from Learn, call PredictiveCheck of the GP that Learn returned.
 func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draws int,
 	stats map[string]func(y []float64) float64) (*PredictiveCheck, error) {
 	k := g.terms.Latents()
@@ -119,7 +119,7 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 		return nil, fmt.Errorf("pgsvi: the posterior has %d classes, but the model has %d: %w",
 			latentsOf(q.lik), k, ErrParam)
 	}
-	if err := sameKernel(q.kernel, g.kernel); err != nil {
+	if err := sameParams(q.kernel, g.kernel, q.lik, likOf(g.terms)); err != nil {
 		return nil, prefixed(err)
 	}
 	of, all := []*GPPosterior{q}, named(stats)
@@ -148,8 +148,8 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 
 // PredictiveCheck is like GLM.PredictiveCheck, but draws the values at the inducing inputs jointly,
 // and their remaining uncertainty independently for each row. The error also wraps ErrParam if q
-// has another kernel or another number of inducing inputs than g, or if g is from NewSparseGPRows,
-// which does not keep its rows. It wraps ErrMemory as for LOO.
+// has another kernel, another likelihood or another number of inducing inputs than g, or if g is from
+// NewSparseGPRows, which does not keep its rows. It wraps ErrMemory as for LOO.
 func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPosterior, draws int,
 	stats map[string]func(y []float64) float64) (*PredictiveCheck, error) {
 	k := latentsOf(g.lik)

@@ -778,8 +778,8 @@ func TestLOONoneLeftMessage(t *testing.T) {
 	}
 }
 
-// TestLearnedPosterior checks that a model rejects the posterior of another kernel, such as the
-// posterior that its Learn returned, and that the learned model accepts that posterior.
+// TestLearnedPosterior checks that a model rejects the posterior of another kernel or noise, such as
+// the posterior that its Learn returned, and that the learned model accepts that posterior.
 func TestLearnedPosterior(t *testing.T) {
 	ctx := context.Background()
 	x, y := mat.NewDense(12, 1, nil), make([]float64, 12)
@@ -802,6 +802,18 @@ func TestLearnedPosterior(t *testing.T) {
 	learnedSparse, postSparse, _, err := s.Learn(ctx, nil, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	learnedNoise, postNoise, _, err := g.Learn(ctx, nil, &LearnOptions{
+		Fixed: []string{"SquaredExp.Scale", "SquaredExp.Length"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.LOO(ctx, postNoise); !errors.Is(err, ErrParam) ||
+		!strings.Contains(err.Error(), "likelihood") {
+		t.Errorf("LOO accepts the posterior of another noise: %v", err)
+	}
+	if _, err := learnedNoise.LOO(ctx, postNoise); err != nil {
+		t.Error(err)
 	}
 	gp := func(g *GP) []error {
 		_, one := g.LOO(ctx, post)
