@@ -5,10 +5,8 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -113,23 +111,12 @@ func header() []string {
 
 // readRows reads a file of writeRows. It returns no rows if the file does not exist.
 func readRows(file string) ([]row, error) {
-	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	lines, err := tables.ReadCSV(file, header())
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	lines, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if len(lines) == 0 || !slices.Equal(lines[0], header()) {
-		return nil, fmt.Errorf("%s has other columns; measure it again", file)
-	}
-	rows := make([]row, len(lines)-1)
-	for i, line := range lines[1:] {
+	rows := make([]row, len(lines))
+	for i, line := range lines {
 		r := &rows[i]
 		r.responses, r.form, r.sd = line[0], line[1], line[2]
 		var errs [3]error

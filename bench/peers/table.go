@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -107,23 +106,12 @@ func readFields(line []string) (r row, err error) {
 // readCSV reads peers.csv in a folder. It returns no rows if the file does not exist.
 func readCSV(folder string) ([]row, error) {
 	path := filepath.Join(folder, "peers.csv")
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	lines, err := tables.ReadCSV(path, header)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	lines, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if len(lines) == 0 || !slices.Equal(lines[0], header) {
-		return nil, fmt.Errorf("%s has other columns; remove it", path)
-	}
 	var all []row
-	for i, line := range lines[1:] {
+	for i, line := range lines {
 		r, err := readFields(line)
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", path, i+2, err)

@@ -2,8 +2,12 @@
 package tables
 
 import (
+	"encoding/csv"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +21,27 @@ func Markdown(header []string, rows [][]string) string {
 		line(r)
 	}
 	return b.String()
+}
+
+// ReadCSV reads the rows below the header of a CSV file of stored measurements. It returns no rows if
+// the file does not exist, and an error if the file has another header.
+func ReadCSV(file string, header []string) ([][]string, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(lines) == 0 || !slices.Equal(lines[0], header) {
+		return nil, fmt.Errorf("%s has other columns; measure again into an empty folder", file)
+	}
+	return lines[1:], nil
 }
 
 // Lookup returns the block with the given name in a text, and the text before and after it. A block
