@@ -432,9 +432,6 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 	if done || err != nil {
 		return err
 	}
-	if leapt, err := s.leap(ctx, same, start); leapt || err != nil {
-		return err
-	}
 	var gain float64 // gain of the last trial
 	falls := func() bool {
 		v, err := s.objective(ctx, same(), s.Trial, batch)
@@ -484,7 +481,8 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 }
 
 // begin stores the gradient of the batch and returns the objective of the batch. It reports done if
-// it took another kind of step instead, because expectations overflow or Guide has a better direction.
+// it took another kind of step instead, because expectations overflow, Guide has a better direction, or
+// a leap changed the state.
 func (s *Stepper[Q]) begin(ctx context.Context, same func() *rand.Rand, batch []int) (
 	start float64, done bool, err error) {
 	f, err := s.grad(ctx, same(), s.G, s.Q, batch)
@@ -512,8 +510,11 @@ func (s *Stepper[Q]) begin(ctx context.Context, same func() *rand.Rand, batch []
 			sentinel.ErrNotFinite)
 	}
 	if !s.started || s.beta < 1 {
-		done, err = s.lead(ctx, same, batch, start)
+		if done, err = s.lead(ctx, same, batch, start); done || err != nil {
+			return start, done, err
+		}
 	}
+	done, err = s.leap(ctx, same, start)
 	return start, done, err
 }
 

@@ -85,9 +85,6 @@ func (s *Stepper[Q]) descendNoisy(ctx context.Context, batch []int) error {
 	if done || err != nil {
 		return err
 	}
-	if leapt, err := s.leap(ctx, same, start); leapt || err != nil {
-		return err
-	}
 	check := same
 	if !s.o.Exact {
 		check = s.sameDraws()
