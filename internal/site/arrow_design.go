@@ -140,8 +140,8 @@ func (d *designRun) surrogateAt(l [][]float64, jac float64) float64 {
 	a := d.from.mover
 	d.t.by.L = l
 	prior := a.sigma.logPrior(l, nil)
-	if score, ok := d.t.by.Score(a.hb, a.hg); ok {
-		return d.rate*0.5*score + prior + jac
+	if twice, ok := d.t.by.TwiceLogZ(a.hb, a.hg); ok {
+		return d.rate*0.5*twice + prior + jac
 	}
 	return d.rate*(a.logZ(d.t, nil)-prior) + prior + jac
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/goals"
@@ -20,8 +21,8 @@ import (
 //	argmin_q KL(q‖q₀) − Σ_n w_n E_q[log p(y_n|η_n)]
 //
 // over the sites of the new rows, at fixed covariances of the effects. Streams of the root package
-// call Fit, add the sites of rows that they give up by Add, and then find the best covariances of the
-// effects by LearnFrozen.
+// call FitFrozen, add the sites of the rows that they do not keep by AddFrozen, and find the best
+// covariances of the effects by LearnFrozen.
 
 // arrowPast holds the sums of rows that are not among the rows of an arrow.
 type arrowPast struct {
@@ -76,10 +77,7 @@ func newFrozenModel(f *gauss.Frozen, x *design.Matrix, t *term.Terms, c term.Cre
 	for i := range x.Rows {
 		ind, val := x.Row(i)
 		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			if v != 0 && e.First <= j && j < e.End() {
 				seen[(j-e.First)/e.Q] = true
 			}
@@ -105,10 +103,7 @@ func newFrozenModel(f *gauss.Frozen, x *design.Matrix, t *term.Terms, c term.Cre
 		ind, val := x.Row(i)
 		at := len(rows.Ind)
 		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			if v != 0 {
 				rows.Ind, rows.Val = append(rows.Ind, place[j]), append(rows.Val, v)
 			}

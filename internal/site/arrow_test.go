@@ -252,8 +252,8 @@ func TestArrowHessian(t *testing.T) {
 	}
 }
 
-// TestArrowScore compares the score of an Arrow with log Z, also at a singular L, where it applies.
-func TestArrowScore(t *testing.T) {
+// TestArrowTwiceLogZ compares the log Z of a single pass with log Z, also at a singular L.
+func TestArrowTwiceLogZ(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, factors := range append(arrowFactors, [][2]int{{12, 1}}, [][2]int{{12, 2}}) {
 		a := newArrowProblem(t, 60, factors, rng)
@@ -265,18 +265,18 @@ func TestArrowScore(t *testing.T) {
 			if singular {
 				clear(s.by.L[0][(q-1)*q:])
 			}
-			score, ok := s.by.Score(a.a.hb, a.a.hg)
+			twice, ok := s.by.TwiceLogZ(a.a.hb, a.a.hg)
 			if ok != (len(factors) == 1 && q <= 2) {
-				t.Errorf("%v: the score applies: %t", factors, ok)
+				t.Errorf("%v: TwiceLogZ applies: %t", factors, ok)
 			}
 			a.a.sigma.scale[0] = nil // no prior of L
-			if z := a.a.logZ(s, nil); ok && !(math.Abs(0.5*score-z) <= 1e-12*(1+math.Abs(z))) {
-				t.Errorf("%v: score %v, want %v", factors, score, 2*z)
+			if z := a.a.logZ(s, nil); ok && !(math.Abs(0.5*twice-z) <= 1e-12*(1+math.Abs(z))) {
+				t.Errorf("%v: 2 log Z is %v, want %v", factors, twice, 2*z)
 			}
 		}
 		if s.by.Sums.D[0] = -1e9; !a.a.shape.Crossed() {
-			if score, ok := s.by.Score(a.a.hb, a.a.hg); ok && s.by.L[0][0] != 0 {
-				t.Errorf("%v: score %v of a precision that is not positive", factors, score)
+			if twice, ok := s.by.TwiceLogZ(a.a.hb, a.a.hg); ok && s.by.L[0][0] != 0 {
+				t.Errorf("%v: 2 log Z is %v of a precision that is not positive", factors, twice)
 			}
 		}
 	}

@@ -8,25 +8,26 @@ import (
 
 // This file computes the normalizing constant of an Arrow with one factor in a single pass over the
 // levels, without storing the blocks of its covariance. Integrals over covariances of few levels need
-// it at thousands of covariances; package site calls it from arrow_design.go. Arrow.go has the
-// formulas.
+// it at thousands of covariances; package site calls it from arrow_design.go. The formulas are in
+// arrow.go.
 
-// scoreBorder and scoreEffects are the largest border and the most effects that Score supports.
+// evidenceBorder and evidenceEffects are the largest border and the most effects that TwiceLogZ
+// supports.
 const (
-	scoreBorder  = 8
-	scoreEffects = 2
+	evidenceBorder  = 8
+	evidenceEffects = 2
 )
 
-// Score returns hᵀm − log|C|/|V| for the linear coefficients hb of the border and hg of the levels,
-// which is 2 log Z up to a constant. Only the shape, Sums and L of c must be set. Score reports false
-// if it does not apply because there are several factors, many columns in the border or more than two
-// effects, or if the precision is not positive definite.
-func (c *Arrow) Score(hb, hg []float64) (score float64, ok bool) {
+// TwiceLogZ returns hᵀm − log|C|/|V| for the linear coefficients hb of the border and hg of the levels,
+// which is 2 log Z up to a constant. Only the shape, Sums and L of c must be set. TwiceLogZ reports
+// false if it does not apply because there are several factors, many columns in the border or more than
+// two effects, or if the precision is not positive definite.
+func (c *Arrow) TwiceLogZ(hb, hg []float64) (value float64, ok bool) {
 	f, d := &c.Blocks[0], len(c.Border)
-	if c.Crossed() || d > scoreBorder || f.Q > scoreEffects {
+	if c.Crossed() || d > evidenceBorder || f.Q > evidenceEffects {
 		return 0, false
 	}
-	var s scoreSums
+	var s evidenceSums
 	copy(s.h[:], hb)
 	for i := range d {
 		copy(s.s[i][:i+1], c.Sums.A[i*d:i*d+i+1])
@@ -38,7 +39,7 @@ func (c *Arrow) Score(hb, hg []float64) (score float64, ok bool) {
 	} else {
 		s.two(c, hg, d)
 	}
-	var chol [scoreBorder * scoreBorder]float64
+	var chol [evidenceBorder * evidenceBorder]float64
 	a := chol[:d*d]
 	for i := range d {
 		copy(a[i*d:i*d+i+1], s.s[i][:])
@@ -54,19 +55,19 @@ func (c *Arrow) Score(hb, hg []float64) (score float64, ok bool) {
 		s.h[i] = x / a[i*d+i]
 		s.square += s.h[i] * s.h[i]
 	}
-	score = s.square - s.logDet - dense.LogDet(a, d)
-	return score, !math.IsNaN(score) && !math.IsInf(score, 0)
+	value = s.square - s.logDet - dense.LogDet(a, d)
+	return value, !math.IsNaN(value) && !math.IsInf(value, 0)
 }
 
-// scoreSums holds what the levels add up to: S, h_b − Σ E_gᵀh_g, Σ h_gᵀR_gh_g and Σ log|M_g|.
-type scoreSums struct {
-	s              [scoreBorder][scoreBorder]float64 // lower triangle
-	h              [scoreBorder]float64
+// evidenceSums holds what the levels add up to: S, h_b − Σ E_gᵀh_g, Σ h_gᵀR_gh_g and Σ log|M_g|.
+type evidenceSums struct {
+	s              [evidenceBorder][evidenceBorder]float64 // lower triangle
+	h              [evidenceBorder]float64
 	square, logDet float64
 }
 
 // one adds the levels of a factor with one effect to s.
-func (s *scoreSums) one(c *Arrow, hg []float64, d int) {
+func (s *evidenceSums) one(c *Arrow, hg []float64, d int) {
 	l2, det := c.L[0][0]*c.L[0][0], 1.0
 	for g, h := range hg {
 		m := 1 + l2*c.Sums.D[g]
@@ -91,7 +92,7 @@ func (s *scoreSums) one(c *Arrow, hg []float64, d int) {
 }
 
 // two adds the levels of a factor with two effects to s.
-func (s *scoreSums) two(c *Arrow, hg []float64, d int) {
+func (s *evidenceSums) two(c *Arrow, hg []float64, d int) {
 	var k, r [4]float64
 	det := 1.0
 	for g := range c.Blocks[0].Levels {
