@@ -52,6 +52,20 @@ type savedPace struct {
 	Age       int     `json:"age"`
 }
 
+// saveStream returns the part of the saved form that all streams of g have, after the given numbers of
+// rows: all rows, and those in the posterior.
+func saveStream(g *GLM, given, rows int) (*savedGLMStream, error) {
+	if err := checkText("the name of weight", g.lin.Names); err != nil {
+		return nil, err
+	}
+	lik, err := saveValue(likOf(g.lin.Terms))
+	if err != nil {
+		return nil, err
+	}
+	return &savedGLMStream{Likelihood: lik, Names: g.lin.Names, Intercept: g.opt.Intercept,
+		Prior: g.lin.Prior.Save(), Given: given, Rows: rows}, nil
+}
+
 func (s *glmStream) save(w io.Writer) error {
 	if err := s.settle(context.Background()); err != nil {
 		return prefixed(err)
@@ -59,19 +73,14 @@ func (s *glmStream) save(w io.Writer) error {
 	if err := s.begun(nil); err != nil {
 		return prefixed(err)
 	}
-	if err := checkText("the name of weight", s.g.lin.Names); err != nil {
-		return err
-	}
-	lik, err := saveValue(likOf(s.g.lin.Terms))
+	saved, err := saveStream(s.g, s.seen, s.rows)
 	if err != nil {
 		return err
 	}
 	k, p := &s.kept, &s.block.Pace
-	saved := &savedGLMStream{Likelihood: lik, Names: s.g.lin.Names, Intercept: s.g.opt.Intercept,
-		Prior: s.g.lin.Prior.Save(),
-		Given: s.seen, Rows: s.rows, Mean: s.w.Mean, Precision: dense.PackLower(s.w.P, s.dim()),
-		PrecisionLow: s.w.PackLow(),
-		Buffer:       s.buf.Save(), Kept: savedKept{k.Save(), k.gamma, k.a, k.m, k.least}}
+	saved.Mean, saved.Precision = s.w.Mean, dense.PackLower(s.w.P, s.dim())
+	saved.PrecisionLow = s.w.PackLow()
+	saved.Buffer, saved.Kept = s.buf.Save(), savedKept{k.Save(), k.gamma, k.a, k.m, k.least}
 	if s.past != nil {
 		past := s.past.Save()
 		saved.Past = &past
@@ -190,10 +199,7 @@ func (s *groupStream) save(w io.Writer) error {
 	if err := s.settle(context.Background()); err != nil {
 		return prefixed(err)
 	}
-	if err := checkText("the name of weight", s.g.lin.Names); err != nil {
-		return err
-	}
-	lik, err := saveValue(likOf(s.g.lin.Terms))
+	saved, err := saveStream(s.g, s.seen, s.rows)
 	if err != nil {
 		return err
 	}
@@ -226,10 +232,9 @@ func (s *groupStream) save(w io.Writer) error {
 			of.Frozen.Left, of.Frozen.LeftH = dense.PackLower(f.Left, len(f.HB)), f.LeftH
 		}
 	}
-	return saveTo(w, glmStreamFile, &savedGLMStream{Likelihood: lik, Names: s.g.lin.Names,
-		Intercept: s.g.opt.Intercept, Prior: s.g.lin.Prior.Save(), Given: s.seen, Rows: s.rows,
-		Buffer: term.NewBuffer(0).Save(), Kept: savedKept{SavedBuffer: term.NewBuffer(0).Save()},
-		Groups: of})
+	saved.Groups = of
+	saved.Buffer, saved.Kept.SavedBuffer = term.NewBuffer(0).Save(), term.NewBuffer(0).Save()
+	return saveTo(w, glmStreamFile, saved)
 }
 
 // load returns the stream with the names and the numbers of rows of of.
