@@ -33,11 +33,11 @@ type GroupSummary struct {
 	// BernoulliLogit and Binomial, π²/6 for Softmax, and 1 for BernoulliProbit (Nakagawa, Johnson
 	// and Schielzeth, 2017). Share is NaN for other likelihoods.
 	Share float64
-	// Kept reports that Σ keeps its best value although the data hardly determine it: a standard
-	// deviation may be 1.5 times as large. The group has 50 to 199 levels and the model more than three
-	// parameters, so the posterior is not integrated over this Σ; see Group. Intervals of new levels are
-	// too short then.
-	Kept bool
+	// NotIntegrated reports that the posterior ignores the uncertainty of Σ although it matters: the
+	// interval of a standard deviation reaches 1.5 times its value. Intervals of new levels are then
+	// too short. The posterior is not integrated over Σ because the model has more than three
+	// parameters and the group 50 to 199 levels; see Group.
+	NotIntegrated bool
 	// Classes holds the names of the classes of a Softmax, such as "class=0". It is nil for other
 	// likelihoods.
 	Classes []string
@@ -71,11 +71,11 @@ type GroupCorr struct {
 // Standard deviations and correlations that were integrated over (see Group) have the intervals of
 // their posterior density, which is proportional to exp(ELBO) p(Σ). With three or more parameters,
 // the density is approximated around the points of the integral, and the ends of intervals may be
-// off by 3%, or by more if they are near 0. Other intervals are Laplace approximations: log SD and the inverse
-// hyperbolic tangent of a correlation are nearly Gaussian. If log SD has a standard deviation above
-// 1, the data hardly determine SD, and the interval belongs to a Gaussian SD, cut off at 0. The
-// interval of an SD that is learned as 0 begins at 0. The curvature comes from the ELBO plus the
-// log prior of Σ, and allows for the sites, which follow Σ, to first order.
+// off by 3%, or by more if they are near 0. Other intervals are Laplace approximations: log SD and the
+// inverse hyperbolic tangent of a correlation are nearly Gaussian. If log SD has a standard deviation
+// above 1, the data hardly determine SD, and the interval belongs to a Gaussian SD, cut off at 0. The
+// interval of an SD that is learned as 0 begins at 0. The curvature comes from the ELBO plus the log
+// prior of Σ, and allows for the sites, which follow Σ, to first order.
 func (p *GLMPosterior) Groups() []GroupSummary {
 	if len(p.groups) == 0 {
 		return nil
@@ -119,7 +119,7 @@ func (p *GLMPosterior) Groups() []GroupSummary {
 			own := math.Sqrt(cov[j*q+j])
 			lo, hi := r.interval(own, j)
 			s.Effects = append(s.Effects, GroupEffect{names[j], own, lo, hi, edf[j]})
-			s.Kept = s.Kept || r.kept && hi > keptWide*own
+			s.NotIntegrated = s.NotIntegrated || r.kept && hi > keptWide*own
 			for k := range j {
 				c := GroupCorr{A: names[j], B: names[k]}
 				if s := own * math.Sqrt(cov[k*q+k]); s > 0 {
@@ -471,7 +471,7 @@ func groupTable(groups []GroupSummary) string {
 	edge := false
 	var kept []string
 	for _, g := range groups {
-		if g.Kept {
+		if g.NotIntegrated {
 			kept = append(kept, g.Name)
 		}
 		at := 0

@@ -798,7 +798,7 @@ const (
 // columns, which decide whether the data need an effect. In units of the table, the intercept is where
 // the columns are 0. If that is far from the rows, such as the year 0, it nearly equals the slope.
 func (c *Component) setEdge(own *pgsvi.GroupSummary, e int) {
-	c.kept = own.Kept
+	c.kept = own.NotIntegrated
 	near := func(r float64) bool { return math.Abs(r) > edgeCorr }
 	singular := slices.ContainsFunc(c.Corr, near)
 	sd, lo, hi, corr := c.SD, c.Lo, c.Hi, singular

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"slices"
 	"testing"
 
@@ -129,7 +130,7 @@ func atBest(t *testing.T, p *GLMPosterior) *GLMPosterior {
 		if err := json.Unmarshal(grid, &own); err != nil {
 			t.Fatal(err)
 		}
-		all["mean"] = own.Mean // of q, instead of the mean of the mixture
+		all["mean"] = own.Mean // the mean of q replaces the mean of the mixture
 		delete(all, "grid")
 	}
 	body, err := json.Marshal(all)
@@ -142,4 +143,18 @@ func atBest(t *testing.T, p *GLMPosterior) *GLMPosterior {
 		t.Fatal(err)
 	}
 	return q
+}
+
+// reloaded returns v after Save, read by load.
+func reloaded[T interface{ Save(io.Writer) error }](t *testing.T, v T, load func(io.Reader) (T, error)) T {
+	t.Helper()
+	var file bytes.Buffer
+	if err := v.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	w, err := load(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }

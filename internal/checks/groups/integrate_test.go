@@ -593,9 +593,9 @@ func importance(p *GLMPosterior, scale []float64, rng *rand.Rand,
 	return out
 }
 
-// TestKept checks that a group of 60 levels is marked if four parameters keep it from being integrated
+// TestNotIntegrated checks that a group of 60 levels is marked if four parameters keep it from being integrated
 // over, and only if the data hardly determine its standard deviation.
-func TestKept(t *testing.T) {
+func TestNotIntegrated(t *testing.T) {
 	for _, c := range []struct {
 		rows, second int // rows per level, and levels of the second group
 		want         bool
@@ -633,18 +633,10 @@ func TestKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var file bytes.Buffer
-		if err := post.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := Load[*GLMPosterior](&file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range []*GLMPosterior{post, loaded} {
+		for _, p := range []*GLMPosterior{post, reloaded(t, post, Load)} {
 			all := p.Groups()
-			if all[0].Kept != c.want || c.second > 0 && all[1].Kept {
-				t.Errorf("%+v: kept %v of %+v", c, all[0].Kept, all[0].Effects)
+			if all[0].NotIntegrated != c.want || c.second > 0 && all[1].NotIntegrated {
+				t.Errorf("%+v: not integrated %v: %+v", c, all[0].NotIntegrated, all[0].Effects)
 			}
 			if got := strings.Contains(p.Summary().String(), "ignore the uncertainty of the standard "+
 				"deviations of g\n"); got != c.want {

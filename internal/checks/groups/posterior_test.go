@@ -144,14 +144,7 @@ func TestGroupsSave(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var file bytes.Buffer
-		if err := p.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-		q, err := Load[*GLMPosterior](&file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := reloaded(t, p, Load)
 		a, b := append(p.Mean(nil), p.SD(nil)...), append(q.Mean(nil), q.SD(nil)...)
 		a, b = append(a, p.PriorSD(nil)...), append(b, q.PriorSD(nil)...)
 		for j := range a {

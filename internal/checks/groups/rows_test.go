@@ -298,24 +298,8 @@ func fitGroupRounds(t *testing.T, blocks [][]Row, cols, shards int, opt *GLMOpti
 	if err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(uint64(shards), 9))
-	for range times + 1 {
-		if it, err = r.Step(kit.RoundOf(t, r, blocks, shards, rng)); err != nil {
-			t.Fatal(err)
-		}
-		b, err := r.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r = &Rounds[Row, *GLMPosterior]{}
-		if err := r.UnmarshalBinary(b); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p, err := r.Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, it := kit.FitRounds(t, r, blocks, shards,
+		func(rounds int, _ Iteration) bool { return rounds == times+1 })
 	return testkit.Saved(t, p), it
 }
 

@@ -1,11 +1,9 @@
 package groups
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"runtime"
@@ -119,20 +117,6 @@ func groupsApart(p, q *GLMPosterior) (mean, most, sd float64) {
 }
 
 func square(x float64) float64 { return x * x }
-
-// reloaded returns v after Save, read by load.
-func reloaded[T interface{ Save(io.Writer) error }](t *testing.T, v T, load func(io.Reader) (T, error)) T {
-	t.Helper()
-	var file bytes.Buffer
-	if err := v.Save(&file); err != nil {
-		t.Fatal(err)
-	}
-	w, err := load(&file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
 
 // twiceRows yields rows two times.
 func twiceRows(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {

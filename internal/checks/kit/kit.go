@@ -835,3 +835,29 @@ func ResumedSearch(t *testing.T, g *pgsvi.GLM, search *pgsvi.LearnOptions, iter 
 	}
 	return again
 }
+
+// FitRounds fits by rounds of r on the given number of shards until the number of rounds and the last
+// iteration satisfy done. The state travels as bytes between rounds. FitRounds returns the posterior
+// and the last iteration.
+func FitRounds[R, P any](t testing.TB, r *pgsvi.Rounds[R, P], blocks [][]R, shards int,
+	done func(rounds int, it pgsvi.Iteration) bool) (post P, it pgsvi.Iteration) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(shards), 9))
+	for k := 1; ; k++ {
+		var err error
+		if it, err = r.Step(RoundOf(t, r, blocks, shards, rng)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := r.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = &pgsvi.Rounds[R, P]{}
+		if err := r.UnmarshalBinary(b); err != nil {
+			t.Fatal(err)
+		}
+		if done(k, it) {
+			return testkit.Must(r.Posterior()), it
+		}
+	}
+}

@@ -54,27 +54,9 @@ func fitRounds(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, o
 	if err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(uint64(shards), 9))
-	for range 30 {
-		if it, err = r.Step(kit.RoundOf(t, r, blocks, shards, rng)); err != nil {
-			t.Fatal(err)
-		}
-		b, err := r.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r = &Rounds[Row, *GLMPosterior]{}
-		if err := r.UnmarshalBinary(b); err != nil {
-			t.Fatal(err)
-		}
-		if it.GapBound <= within {
-			break
-		}
-	}
-	p, err := r.Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, it := kit.FitRounds(t, r, blocks, shards, func(rounds int, it Iteration) bool {
+		return rounds == 30 || it.GapBound <= within
+	})
 	return testkit.Saved(t, p), it
 }
 
@@ -119,16 +101,8 @@ func fitRoundsTimes(t testing.TB, blocks [][]Row, cols, shards int, lik Likeliho
 	if err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(uint64(shards), 3))
-	for range times + 1 {
-		if it, err = r.Step(kit.RoundOf(t, r, blocks, shards, rng)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p, err := r.Posterior()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, it := kit.FitRounds(t, r, blocks, shards,
+		func(rounds int, _ Iteration) bool { return rounds == times+1 })
 	return testkit.Saved(t, p), it
 }
 
