@@ -217,8 +217,8 @@ func (s *groupStream) crew() term.Crew {
 	return term.Crew{Halt: &s.halt, Workers: s.halt.Workers()}
 }
 
-// open starts the frozen sums before the first rows are frozen. A stream that learns Σ then has the Σ of a fit to all
-// rows so far, and the priors of Σ keep their scales.
+// open starts the frozen sums before the first rows are frozen. A stream that learns Σ then has the Σ
+// of a fit to all rows so far, and the priors of Σ keep their scales.
 func (s *groupStream) open(ctx context.Context) error {
 	if s.frozen != nil {
 		return nil

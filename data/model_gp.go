@@ -17,8 +17,10 @@ const (
 type GPFit struct {
 	// Posterior is a *pgsvi.GPPosterior or a *pgsvi.SparseGPPosterior.
 	Posterior Posterior
-	Result    *pgsvi.Result  // of the fit, or of the search if it ended early
-	Learned   *pgsvi.Learned // hyperparameters, or nil if they were not learned
+	// Result describes the fit, or the search if it ended early.
+	Result *pgsvi.Result
+	// Learned holds the hyperparameters. It is nil if they were not learned.
+	Learned *pgsvi.Learned
 
 	loo func(ctx context.Context) (*pgsvi.LOO, error)
 }

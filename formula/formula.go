@@ -45,7 +45,8 @@
 //	I((x - 5)^2), I(-x^2)        as in R, ^ comes before the sign: -x^2 is -(x^2)
 //	log(x), log(x + 1), exp(-x)  functions need no I, and may occur in arithmetic: I(x/sqrt(z))
 //	f*log(x), (x + I(x^2) | g)   in interactions and as slopes of groups
-//	s(log(x)), offset(log(t))    in smooth curves, polynomials, and in offset, exposure, weight, precision
+//	s(log(x)), offset(log(t))    in smooth curves and polynomials, and in offset, exposure, weight
+//	                             and precision
 //
 // A computed column is an ordinary column with this text as its name: it is standardized, and a
 // prediction computes it from the columns of the new row. It is missing where one of its columns is
