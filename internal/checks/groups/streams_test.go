@@ -499,3 +499,40 @@ func TestGroupStreamMistakes(t *testing.T) {
 		t.Errorf("after a removal: means %v (at most %v), sds %v", mean, most, sd)
 	}
 }
+
+// TestGroupStreamTakesBack adds rows with large slopes, removes them again, and checks that the stream
+// has the weights and the shares of variance that it had before.
+func TestGroupStreamTakesBack(t *testing.T) {
+	c := newMixedCase(t, BernoulliLogit{}, streamedGroups["slopes"], 3).free()
+	s := c.stream(t, BernoulliLogit{})
+	if err := s.AddAll(t.Context(), c.part(0, 4200)); err != nil {
+		t.Fatal(err)
+	}
+	before := testkit.Must(s.Posterior())
+	few := func(yield func(Row, error) bool) {
+		for row, err := range c.part(4200, 4300) {
+			row.Val = slices.Clone(row.Val)
+			row.Val[len(row.Val)-1] *= 10
+			if !yield(row, err) {
+				return
+			}
+		}
+	}
+	if err := s.AddAll(t.Context(), few); err != nil {
+		t.Fatal(err)
+	}
+	between := testkit.Must(s.Posterior())
+	if err := s.RemoveAll(t.Context(), few); err != nil {
+		t.Fatal(err)
+	}
+	after := testkit.Must(s.Posterior())
+	if a, b := before.Groups()[0].Share, between.Groups()[0].Share; math.Abs(a-b) < 1e-3 {
+		t.Fatalf("the rows change the share from %v to %v only", a, b)
+	}
+	if a, b := before.Groups()[0].Share, after.Groups()[0].Share; !(math.Abs(a-b) <= 1e-6) {
+		t.Errorf("the share is %v instead of %v", b, a)
+	}
+	if mean, most, sd := groupsApart(after, before); !(most <= 1e-4 && sd <= 1e-4) {
+		t.Errorf("means %v (at most %v), sds %v", mean, most, sd)
+	}
+}
