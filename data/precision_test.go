@@ -158,6 +158,40 @@ func TestPrecisionUnit(t *testing.T) {
 	near("an update", a.Mean, b.Mean)
 }
 
+// TestPrecisionScore checks that the scores of rows use the noise of each row, as the log probability
+// of each answer does, and that other precisions have other scores.
+func TestPrecisionScore(t *testing.T) {
+	m, post, _ := fitPrecise(t, preciseRows(1), "y ~ x + precision(w)")
+	p, err := m.Predictor(post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, n := 0., 0
+	for a, err := range p.Table(tableOf(t, preciseRows(1)), 0.9) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, n = sum-a.LogProb, n+1
+	}
+	loss := func(rows string) float64 {
+		s, err := p.Score(tableOf(t, rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, ok := s.Value("log loss")
+		if !ok {
+			t.Fatalf("scores %v", s.Names)
+		}
+		return v
+	}
+	if got, want := loss(preciseRows(1)), sum/float64(n); math.Abs(got-want) > 1e-9 {
+		t.Errorf("log loss %v, want %v", got, want)
+	}
+	if right, wrong := loss(preciseRows(1)), loss(preciseRows(4)); !(right < wrong-0.1) {
+		t.Errorf("log loss %v with the right precisions, and %v with four times as much", right, wrong)
+	}
+}
+
 // TestPrecisionErrors checks the errors about precisions.
 func TestPrecisionErrors(t *testing.T) {
 	const head = "x,w,y,k\n1,5,1.5,1\n2,6,0.5,0\n3,2,1.25,2\n4,1,2.5,1\n"
@@ -176,7 +210,8 @@ func TestPrecisionErrors(t *testing.T) {
 	}
 }
 
-// TestPrecisionRoot checks that the mean of y in a model of √y includes the noise of its row.
+// TestPrecisionRoot checks that the mean of y in a model of √y and its interval include the noise of
+// the row.
 func TestPrecisionRoot(t *testing.T) {
 	m, post, _ := fitPrecise(t, preciseRows(1), "sqrt(y) ~ x + precision(w)")
 	p, err := m.Predictor(post)
@@ -184,14 +219,18 @@ func TestPrecisionRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	sd := m.Summary(post).Residual.SD
-	mean := func(w float64) float64 {
+	at := func(w float64) *Answer {
 		a, err := p.Predict(map[string]any{"x": 0.3, "w": w})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return a.Mean
+		return a
 	}
-	if got, want := mean(2)-mean(8), sd*sd*(1./2-1./8); math.Abs(got/want-1) > 1e-6 {
-		t.Errorf("the means differ by %v, want %v", got, want)
+	a, b, want := at(2), at(8), sd*sd*(1./2-1./8)
+	for name, got := range map[string]float64{"means": a.Mean - b.Mean, "lower ends": a.MeanLo - b.MeanLo,
+		"upper ends": a.MeanHi - b.MeanHi} {
+		if math.Abs(got/want-1) > 1e-6 {
+			t.Errorf("the %s differ by %v, want %v", name, got, want)
+		}
 	}
 }

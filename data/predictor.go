@@ -287,9 +287,6 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 	if offset != 0 {
 		at = at.Offset([]float64{offset})
 	}
-	if at, err = p.precise(at, cells); err != nil {
-		return nil, err
-	}
 	a := noAnswer()
 	a.Notes = slices.Concat(w.notes, w.row.notes)
 	if p.y.classes() {
@@ -304,6 +301,12 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		return nil, p.tooLarge(w)
 	}
 	a.latent = latent{at.Likelihood(), w.lo[0], w.hi[0], nil}
+	if p.design.Precision > 0 {
+		if a.precision, err = p.precision(cells); err != nil {
+			return nil, err
+		}
+		at = at.Precision([]float64{a.precision}).Row(0)
+	}
 	if p.y.ordered() {
 		if err := p.level(a, at, level); err != nil {
 			return nil, err
@@ -336,7 +339,7 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		if _, _, err = at.Moments(w.one[:], w.lo[:]); err != nil {
 			return nil, err
 		}
-		noise, _ := at.Row(0).Likelihood().(pgsvi.GaussianNoise)
+		noise, _ := at.Likelihood().(pgsvi.GaussianNoise)
 		a.square(w.lo[0], noise.Var)
 	}
 	p.compare(a, at, cells)
@@ -510,19 +513,19 @@ func (e *Encoder) offset(cells []cell) (sum float64, err error) {
 	return sum, nil
 }
 
-// precise returns the prediction of a response with the precision of its row. A row without a
-// precision has the mean precision of the training rows.
-func (p *Predictor) precise(at *pgsvi.Prediction, cells []cell) (*pgsvi.Prediction, error) {
+// precision returns the precision of a row relative to the mean of the training rows. It is 1 if the
+// row has no precision.
+func (p *Predictor) precision(cells []cell) (float64, error) {
 	for _, c := range p.enc.uses {
 		if v := &cells[c.place]; c.Kind == kindPrecision && !c.isGapCell(v) {
 			w, err := c.scale(v)
 			if err != nil {
-				return nil, c.wrap(err)
+				return 0, c.wrap(err)
 			}
-			return at.Precision([]float64{w / p.design.Precision}), nil
+			return w / p.design.Precision, nil
 		}
 	}
-	return at, nil
+	return 1, nil
 }
 
 // Score compares the predictions for the rows of a table with their outcomes, or with the square
@@ -548,6 +551,7 @@ type scoring struct {
 	root                      bool // the scores refer to the square root of the outcome
 	lik                       pgsvi.Likelihood
 	y, mean, variance, trials []float64
+	precision                 []float64
 }
 
 // add adds an answer, unless its row has no outcome.
@@ -563,6 +567,9 @@ func (s *scoring) add(a *Answer) {
 	if a.trials > 0 {
 		outcome = math.Round(a.Outcome * a.trials)
 		s.trials = append(s.trials, a.trials)
+	}
+	if a.precision > 0 {
+		s.precision = append(s.precision, a.precision)
 	}
 	s.y = append(s.y, outcome)
 	if k := len(a.latent.scores) / 2; k > 0 {
@@ -581,6 +588,9 @@ func (s *scoring) scores() (*pgsvi.Scores, error) {
 	at := pgsvi.NewPrediction(s.lik, s.mean, s.variance)
 	if s.trials != nil {
 		at = at.Trials(s.trials)
+	}
+	if s.precision != nil {
+		at = at.Precision(s.precision)
 	}
 	return at.Scores(s.y)
 }

@@ -39,7 +39,9 @@ type Answer struct {
 
 	latent latent
 	trials float64 // number of trials, or 0 if the outcome is not a share of successes
-	unread error   // why the outcome cannot be used
+	// precision is relative to the mean of the training rows, and 0 for models without precisions.
+	precision float64
+	unread    error // why the outcome cannot be used
 }
 
 // noAnswer returns an answer whose numbers are NaN.
