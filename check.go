@@ -658,8 +658,8 @@ func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 	return g.gramUntil(h)
 }
 
-// sameParams returns an error if the kernel or the likelihood of a posterior has other parameters than
-// that of its model. Learn returns such a posterior together with the model that it belongs to.
+// sameParams returns an error if a posterior and its model have different parameters of the kernel or
+// of the likelihood. Learn returns such a posterior together with the model that it belongs to.
 func sameParams(q, model Kernel, lik, of Likelihood) error {
 	const remedy = "use the model that Learn returned, or fit this model"
 	if !slices.Equal(q.Params(), model.Params()) {

@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file steps a block of rows with the other rows held, for a q over the weights. The rows outside
-// the block are a Remainder, and a Pace measures how well blocks work.
+// This file steps a block of rows while the other rows are held. q is over the weights. The
+// rows outside the block are a Remainder, and a Pace measures how well blocks work.
 // WeightAlgebra, survey.go and the streams of the root package call it.
 
 // WeightBlock solves the problem of a block of rows, with everything else held fixed as the given

@@ -225,7 +225,7 @@ func (v Division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (
 	if u, err = v.with(rest); err != nil {
 		return nil, nil, err
 	}
-	return u, u.beside(h, x, f), h.Err()
+	return u, u.withWholes(h, x, f), h.Err()
 }
 
 // among chooses inducing inputs among the rows of z: up to rank, in addition to the weights of

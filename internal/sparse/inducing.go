@@ -156,9 +156,9 @@ func (v Division) with(rest *Inducing) (*Inducing, error) {
 	return u, nil
 }
 
-// beside returns the features of the rows of x under u, row by row. f holds the features of the
+// withWholes returns the features of the rows of x under u, row by row. f holds the features of the
 // same rows without the whole terms.
-func (u *Inducing) beside(h *parallel.Halt, x *mat.Dense, f []float64) []float64 {
+func (u *Inducing) withWholes(h *parallel.Halt, x *mat.Dense, f []float64) []float64 {
 	n, _ := x.Dims()
 	m, first := u.Rank(), u.Wholes()
 	all := make([]float64, n*m)
