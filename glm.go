@@ -649,7 +649,9 @@ type GLMPosterior struct {
 	// spreadCov is V + AAᵀ if spread is not nil.
 	spreadCov *gauss.Spread
 	filed     bool // Save stores data
-	groups    []groupInfo
+	// response is V with the linear responses of common weights, or nil (learn.Curved.Response).
+	response *gauss.Spread
+	groups   []groupInfo
 	// mixture is the posterior over several hyperparameters, or nil. If it is set, mean is the mean
 	// of the mixture, and cov is still V of q.
 	mixture *weightMixture
@@ -841,13 +843,15 @@ func (s *seenRows) rows(d int) *term.Buffer {
 }
 
 // wide returns the covariance of the weights with the uncertainty of the hyperparameters: V + AAᵀ,
-// with the covariance of the mixture in place of V if there is one.
+// with the covariance of the mixture, or the linear responses, in place of V if there are any.
 func (p *GLMPosterior) wide() gauss.Cov {
 	switch {
 	case p.spread != nil:
 		return p.spreadCov
 	case p.mixture != nil:
 		return p.mixture.Mixture
+	case p.response != nil:
+		return p.response
 	}
 	return p.cov
 }

@@ -413,6 +413,9 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 		l.setClassSpread(ctx, post, st)
 		by, e := l.rowTurns(&g.lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
 		if e == nil {
+			if by.curved != nil {
+				post.response = by.curved.Response(runtime.GOMAXPROCS(0))
+			}
 			post.setSpread(l.spread(st, post, by))
 		}
 	}
@@ -486,6 +489,8 @@ type glmTurns struct {
 	turn func(i int) []float64
 	// solve stores (Λ + XᵀΓX)⁻¹b in dst.
 	solve func(dst, b []float64)
+	// curved is Λ + XᵀΓX, or nil unless V is diagonal.
+	curved *learn.Curved
 }
 
 // spread returns the uncertainty of the hyperparameters that the search st has learned, for the
@@ -539,8 +544,8 @@ func (l *glmLearner) rowTurns(lin *site.LinearModel, alg site.Algebra, post *GLM
 		if err := lin.Terms.Expect(q, nil, c); err != nil {
 			return by, err
 		}
-		by.solve = (&learn.Curved{X: lin.X, Prec: lin.Prior.Prec, Gamma: q.Tg,
-			Variance: variance}).Solve
+		by.curved = &learn.Curved{X: lin.X, Prec: lin.Prior.Prec, Gamma: q.Tg, Variance: variance}
+		by.solve = by.curved.Solve
 	}
 	return by, nil
 }

@@ -123,6 +123,51 @@ type savedGLM struct {
 	Groups     *savedGroups       `json:"groups,omitempty"`
 	Grid       *savedGrid         `json:"grid,omitempty"`
 	Mixed      *savedMixed        `json:"mixture,omitempty"`
+	Response   *savedResponse     `json:"response,omitempty"`
+}
+
+// savedResponse is the JSON form of GLMPosterior.response.
+type savedResponse struct {
+	Of save.List[int]     `json:"of"` // the common weights
+	A  save.List[float64] `json:"a"`  // the columns of the gauss.Spread, one after the other
+}
+
+// saveResponse returns the linear responses of p in the form that is saved.
+func (p *GLMPosterior) saveResponse() *savedResponse {
+	if p.response == nil {
+		return nil
+	}
+	s := &savedResponse{A: slices.Concat(p.response.A...)}
+	for j, v := range p.response.Cov.(gauss.Diagonal) {
+		if v == 0 {
+			s.Of = append(s.Of, j)
+		}
+	}
+	return s
+}
+
+// load sets the linear responses of p.
+func (s *savedResponse) load(p *GLMPosterior) error {
+	if s == nil {
+		return nil
+	}
+	v, ok := p.cov.(gauss.Diagonal)
+	if n := len(s.Of); !ok || n == 0 || len(s.A) != n*len(v) {
+		return fmt.Errorf("%d numbers do not fit the responses of %d among %d weights with a %v "+
+			"covariance: %w", len(s.A), n, len(p.mean), covarianceOf(p.cov), ErrShape)
+	}
+	if j, ok := dense.AllFinite(s.A); !ok {
+		return fmt.Errorf("element %d is %v: %w", j, s.A[j], ErrNotFinite)
+	}
+	v = slices.Clone(v)
+	for _, j := range s.Of {
+		if j < 0 || j >= len(v) {
+			return fmt.Errorf("weight %d of %d: %w", j, len(v), ErrShape)
+		}
+		v[j] = 0
+	}
+	p.response = &gauss.Spread{Cov: v, A: chunks(s.A, len(s.Of))}
+	return nil
 }
 
 // savedCov holds one type of gauss.Cov.
@@ -168,7 +213,8 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	}
 	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept,
 		Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means, Seen: p.savedRows(),
-		Spread: p.spread.save(), Groups: p.saveGroups(), Grid: p.saveGrid()}
+		Spread: p.spread.save(), Groups: p.saveGroups(), Grid: p.saveGrid(),
+		Response: p.saveResponse()}
 	for i := range p.groups {
 		if err := checkText("the name of group",
 			append([]string{p.groups[i].Name}, p.groups[i].Effects...)); err != nil {
@@ -259,6 +305,9 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	}
 	if err := s.Mixed.load(p); err != nil {
 		return nil, fmt.Errorf("the mixture over hyperparameters: %w", err)
+	}
+	if err := s.Response.load(p); err != nil {
+		return nil, fmt.Errorf("the linear responses: %w", err)
 	}
 	p.opt.Covariance = covarianceOf(p.cov)
 	spread, err := s.Spread.load(len(p.mean), numLikelihoodParams(p.lik))

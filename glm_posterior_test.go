@@ -781,3 +781,28 @@ func TestGLMLearnHarness(t *testing.T) {
 		}
 	}
 }
+
+// TestResponseLoad checks files whose linear responses do not fit the weights.
+func TestResponseLoad(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		cov  gauss.Cov
+		s    savedResponse
+		want error
+	}{
+		{gauss.Diagonal{1, 2}, savedResponse{Of: []int{1}, A: []float64{3, 4}}, nil},
+		{gauss.Diagonal{1, 2}, savedResponse{}, ErrShape},
+		{gauss.Diagonal{1, 2}, savedResponse{Of: []int{1}, A: []float64{3}}, ErrShape},
+		{gauss.Diagonal{1, 2}, savedResponse{Of: []int{2}, A: []float64{3, 4}}, ErrShape},
+		{gauss.Diagonal{1, 2}, savedResponse{Of: []int{-1}, A: []float64{3, 4}}, ErrShape},
+		{gauss.Diagonal{1, 2}, savedResponse{Of: []int{1}, A: []float64{3, math.NaN()}}, ErrNotFinite},
+		{gauss.NewLowRank(2, 1), savedResponse{Of: []int{1}, A: []float64{3, 4}}, ErrShape},
+	} {
+		p := &GLMPosterior{cov: c.cov, mean: make([]float64, 2)}
+		if err := c.s.load(p); !errors.Is(err, c.want) {
+			t.Errorf("%+v: error %v, want %v", c.s, err, c.want)
+		} else if c.want == nil && !slices.Equal(p.SD(nil), []float64{math.Sqrt(10), 4}) {
+			t.Errorf("%+v: sds %v", c.s, p.SD(nil))
+		}
+	}
+}

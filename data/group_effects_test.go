@@ -1,12 +1,14 @@
 package data
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,6 +173,50 @@ func TestGroupMany(t *testing.T) {
 	all, err := m.GroupEffects(post)
 	if err != nil || len(all) != 1 || all[0].Levels != levels || !(all[0].Share > 0.7) {
 		t.Errorf("effects %v, error %v", len(all), err)
+	}
+}
+
+// TestGroupsManyCrossed checks the intercept next to two factors that are too large for a full
+// covariance. Its variance is at least τ²/G, summed over the factors with G levels, and a diagonal
+// covariance alone gives a fifth of this standard deviation.
+func TestGroupsManyCrossed(t *testing.T) {
+	t.Parallel()
+	const n, first, second = 50_000, 3600, 3300
+	rng := rand.New(rand.NewPCG(5, 1))
+	effects := make([]float64, first+second)
+	for g := range effects {
+		effects[g] = rng.NormFloat64()
+	}
+	var b strings.Builder
+	b.WriteString("y,x,a,b\n")
+	for range n {
+		i, j, x := rng.IntN(first), rng.IntN(second), rng.NormFloat64()
+		fmt.Fprintf(&b, "%.3f,%.3f,a%d,b%d\n", 5+effects[i]+effects[first+j]+x+rng.NormFloat64(), x, i, j)
+	}
+	m, post := fitGroups(t, b.String(), "y ~ x + (1 | a) + (1 | b)", false)
+	if m.eliminates() {
+		t.Fatal("the covariance is full")
+	}
+	s := m.Summary(post)
+	want := math.Sqrt(s.Groups[0].SD*s.Groups[0].SD/first + s.Groups[1].SD*s.Groups[1].SD/second)
+	if sd := s.Coefficients[0].SD; !(sd > want && sd < 1.05*want) {
+		t.Errorf("the intercept has sd %v, want %v and little more", sd, want)
+	}
+	// The effects leave n − edf degrees of freedom for the slope.
+	least := s.Residual.SD / math.Sqrt(n)
+	if sd := s.Coefficients[1].SD; !(sd > 1.03*least && sd < 1.12*least) {
+		t.Errorf("the slope has sd %v, want a few percent more than %v", sd, least)
+	}
+	var file bytes.Buffer
+	if err := post.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := pgsvi.Load[*pgsvi.GLMPosterior](&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(loaded.SD(nil), post.SD(nil)) {
+		t.Error("the standard deviations of the saved posterior differ")
 	}
 }
 

@@ -122,7 +122,11 @@ func (c *Curved) mul(dst, x, eta []float64) {
 }
 
 // Solve stores (Λ + XᵀΓX)⁻¹b in dst by conjugate gradients.
-func (c *Curved) Solve(dst, b []float64) {
+func (c *Curved) Solve(dst, b []float64) { c.solve(dst, b, curvedTol, curvedSteps) }
+
+// solve is Solve with at most the given number of steps. It reports whether the norm of the residual
+// is tol times that of b.
+func (c *Curved) solve(dst, b []float64, tol float64, steps int) bool {
 	d := len(b)
 	r, z, p, ap := make([]float64, d), make([]float64, d), make([]float64, d), make([]float64, d)
 	eta := make([]float64, c.X.Rows)
@@ -130,10 +134,10 @@ func (c *Curved) Solve(dst, b []float64) {
 	copy(r, b)
 	floats.MulTo(z, c.Variance, r)
 	copy(p, z)
-	rz, enough := floats.Dot(r, z), curvedTol*floats.Norm(b, 2)
-	for range min(d, curvedSteps) {
+	rz, enough := floats.Dot(r, z), tol*floats.Norm(b, 2)
+	for range min(d, steps) {
 		if !(floats.Norm(r, 2) > enough) {
-			return
+			break
 		}
 		c.mul(ap, p, eta)
 		step := rz / floats.Dot(p, ap)
@@ -145,6 +149,7 @@ func (c *Curved) Solve(dst, b []float64) {
 		floats.Add(p, z)
 		rz = next
 	}
+	return floats.Norm(r, 2) <= enough
 }
 
 // SpreadOf returns the columns of dm·L for the derivatives dm of the mean in each coordinate and
