@@ -29,9 +29,9 @@ type GroupSummary struct {
 	Corr []GroupCorr
 	// Share is the share of the factor in the variance of the latent response (intraclass
 	// correlation). The variance of the effects is averaged over the rows. The total consists of
-	// all groups and of the residual: the variance of the noise for real responses, π²/3 for
-	// BernoulliLogit and Binomial, π²/6 for Softmax, and 1 for BernoulliProbit (Nakagawa, Johnson
-	// and Schielzeth, 2017). Share is NaN for other likelihoods.
+	// all groups and of the residual: the variance of the noise for real responses, or of its
+	// logarithm for LogNormal, π²/3 for BernoulliLogit and Binomial, π²/6 for Softmax, and 1 for
+	// BernoulliProbit (Nakagawa, Johnson and Schielzeth, 2017). Share is NaN for other likelihoods.
 	Share float64
 	// NotIntegrated reports that the posterior ignores the uncertainty of Σ although it matters: the
 	// interval of a standard deviation reaches 1.5 times its value. Intervals of new levels are then
@@ -234,6 +234,9 @@ func latentNoise(lik Likelihood) float64 {
 		return 1
 	case GaussianNoise:
 		return positiveOr(l.Var, 1)
+	case LogNormal:
+		scale := positiveOr(l.Scale, 1)
+		return scale * scale
 	case Laplace:
 		b := positiveOr(l.Scale, 1)
 		return 2 * b * b
