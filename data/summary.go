@@ -24,8 +24,9 @@ type Summary struct {
 	Curves []Component
 	// Groups has a row for each grouping factor: the variance components, as standard deviations.
 	Groups []Component
-	// Residual is the standard deviation of GaussianNoise. If the formula has precisions, it is the
-	// standard deviation in a row with the precision 1. Its Name is "" for all other likelihoods.
+	// Residual is the standard deviation of GaussianNoise, or of the logarithm of a response with
+	// LogNormal. If the formula has precisions, it is the standard deviation in a row with the
+	// precision 1. Its Name is "" for all other likelihoods.
 	Residual Component
 
 	ratio string // name of e^Mean, or ""
@@ -43,8 +44,8 @@ type Coefficient struct {
 	// features that are 0 or 1.
 	PerSD float64
 	// Ratio is e^Mean, RatioLo is e^Lo and RatioHi is e^Hi. They are odds ratios if the linear
-	// predictor is the log odds, and rate ratios if it is the logarithm of a mean. Otherwise they
-	// are NaN.
+	// predictor is the log odds, rate ratios for counts, and ratios of means or of times to an event
+	// for positive numbers. Otherwise they are NaN.
 	Ratio, RatioLo, RatioHi float64
 }
 
@@ -87,6 +88,9 @@ type Component struct {
 // Summary returns the tables of a posterior of the model. Coefficients is nil for Softmax.
 func (m *Model) Summary(post *pgsvi.GLMPosterior) *Summary {
 	s := &Summary{Summary: m.weights(post), ratio: ratioOf(likelihoodOf(post))}
+	if s.ratio == timeRatio && m.Formula.Event == "" { // not necessarily a time
+		s.ratio = "mean ratio"
+	}
 	if m.classes() {
 		s.ratio = ""
 	} else {
@@ -150,10 +154,13 @@ func ratioOf(lik pgsvi.Likelihood) string {
 	case pgsvi.Gamma, pgsvi.Exponential:
 		return "mean ratio"
 	case pgsvi.Weibull, pgsvi.LogNormal:
-		return "time ratio"
+		return timeRatio
 	}
 	return ""
 }
+
+// timeRatio is the name of e to the power of an effect on the logarithm of a duration.
+const timeRatio = "time ratio"
 
 // normal975 is the 97.5% quantile of N(0, 1).
 const normal975 = 1.959963984540054
@@ -397,15 +404,8 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 			i++
 		}
 	}
-	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
-		sd := 1. // the zero value of GaussianNoise has variance 1
-		if noise.Var > 0 {
-			sd = math.Sqrt(noise.Var)
-		}
-		s.Residual = Component{Name: "residual", SD: sd, Lo: sd, Hi: sd}
-		if p, ok := learned["GaussianNoise.Var"]; ok {
-			s.Residual.Lo, s.Residual.Hi = math.Sqrt(p.Lo), math.Sqrt(p.Hi)
-		}
+	s.Residual = residual(likelihoodOf(post), learned)
+	if s.Residual.Name != "" {
 		if !m.eliminates() {
 			s.shares()
 		}
@@ -416,6 +416,30 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 				unit*s.Residual.Hi
 		}
 	}
+}
+
+// residual returns the component of the noise. Its Name is "" if the likelihood has no noise with a
+// standard deviation.
+func residual(lik pgsvi.Likelihood, learned map[string]pgsvi.LearnedParam) Component {
+	c := Component{SD: 1} // the zero values of the likelihoods
+	switch l := lik.(type) {
+	case pgsvi.GaussianNoise:
+		if c.Name = "residual"; l.Var > 0 {
+			c.SD = math.Sqrt(l.Var)
+		}
+	case pgsvi.LogNormal:
+		if c.Name = "residual of the logarithm"; l.Scale > 0 {
+			c.SD = l.Scale
+		}
+	}
+	c.Lo, c.Hi = c.SD, c.SD
+	if p, ok := learned["GaussianNoise.Var"]; ok {
+		c.Lo, c.Hi = math.Sqrt(p.Lo), math.Sqrt(p.Hi)
+	}
+	if p, ok := learned["LogNormal.Scale"]; ok {
+		c.Lo, c.Hi = p.Lo, p.Hi
+	}
+	return c
 }
 
 // shares sets the shares of groups with intercepts alone in the variance of groups and residuals.

@@ -307,3 +307,58 @@ func TestSummaryFarResponses(t *testing.T) {
 		}
 	}
 }
+
+// TestSummaryLogNormal checks that log(y) has the residual and the share of a Gaussian model of a
+// column with the logarithms, and that effects on durations and on other numbers have their own names.
+func TestSummaryLogNormal(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 1))
+	var b strings.Builder
+	b.WriteString("y,ly,x,g,died\n")
+	var shift float64
+	for i := range 120 {
+		if i%10 == 0 {
+			shift = 0.5 * rng.NormFloat64()
+		}
+		x := rng.NormFloat64()
+		ly := 3 + 0.4*x + shift + 0.7*rng.NormFloat64()
+		fmt.Fprintf(&b, "%.17g,%.17g,%.17g,g%d,%d\n", math.Exp(ly), ly, x, i/10, 1)
+	}
+	table := tableOf(t, b.String())
+	opt := &pgsvi.GLMOptions{PriorSD: 1e3, Learn: &pgsvi.LearnOptions{NoPrior: true}}
+	fit := func(f string, lik pgsvi.Likelihood) *Summary {
+		m := mustModel(t, table, f)
+		glm, err := m.GLM(lik, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := glm.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Summary(post)
+	}
+	got, want := fit("log(y) ~ x + (1 | g)", nil), fit("ly ~ x + (1 | g)", nil)
+	for _, c := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"residual", got.Residual.SD, want.Residual.SD},
+		{"its lower end", got.Residual.Lo, want.Residual.Lo},
+		{"its upper end", got.Residual.Hi, want.Residual.Hi},
+		{"share", got.Groups[0].Share, want.Groups[0].Share},
+	} {
+		if !(math.Abs(c.got/c.want-1) < 5e-3) { // the search ends within 1e-4 nats
+			t.Errorf("%s %v, want %v", c.what, c.got, c.want)
+		}
+	}
+	for _, part := range []string{"residual of the logarithm", " mean ratio ", " share"} {
+		if text := got.String(); !strings.Contains(text, part) || strings.Contains(text, "time ratio") {
+			t.Errorf("no %q in\n%s", part, text)
+		}
+	}
+	if text := fit("survival(y, died) ~ x + (1 | g)", nil).String(); strings.Contains(text, "residual") ||
+		!strings.Contains(text, " time ratio ") || strings.Contains(text, "mean ratio") {
+		t.Errorf("a Weibull model of durations has\n%s", text)
+	}
+}
