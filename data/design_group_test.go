@@ -716,3 +716,44 @@ func TestGroupShare(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupSaturated checks that effects as numerous as the rows of a level are an error with Gaussian
+// noise, where lme4 reports that there are as many effects as rows, and no error if rows repeat, levels
+// have different slopes, or the effects are independent.
+func TestGroupSaturated(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("y,n,visit,arm,x,id,pair,w\n")
+	for i := range 80 {
+		fmt.Fprintf(&b, "%.3f,%d,%d,%s,%.2f,p%02d,q%02d,%d\n", 3+math.Sin(float64(3*i*i)), i%5, 1+i%2,
+			[]string{"new", "old"}[(i+i/8)%2], math.Cos(float64(i*i)), i/2, i/4, 1+i%3)
+	}
+	table := tableOf(t, b.String())
+	const want = "two rows with the same effects, so these cannot be told from the residuals; " +
+		"use fewer effects, such as (1 | id)"
+	for _, c := range []struct {
+		formula string
+		lik     pgsvi.Likelihood
+		want    string
+	}{
+		{"y ~ visit + (1 + visit | id)", nil, want},
+		{"y ~ arm + (0 + arm | id)", nil, want},
+		{"y ~ arm + (arm | id)", nil, want},
+		{"y ~ factor(visit) + (factor(visit) | id)", nil, want},
+		{"log(y) ~ visit + (1 + visit | id)", nil, want},
+		{"log(y) ~ visit + (1 | pair:id:visit)", nil, `column "pair:id:visit" has 80 levels in as many rows`},
+		{"y ~ visit + (1 + visit || id)", nil, ""},
+		{"y ~ visit + (1 + visit | pair)", nil, ""},
+		{"y ~ x + (1 + x | id)", nil, ""}, // the variance of a row depends on x
+		{"y ~ visit + weight(w) + (1 + visit | id)", nil, ""},
+		{"y ~ visit + precision(w) + (1 + visit | id)", nil, ""},
+		{"y ~ visit + (1 + visit | id)", pgsvi.StudentT{DF: 4}, ""},
+		{"n ~ visit + (1 + visit | id)", pgsvi.Poisson{}, ""},
+	} {
+		_, err := mustModel(t, table, c.formula).GLM(c.lik, nil)
+		if c.want == "" && err != nil || c.want != "" &&
+			(!errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: error %v", c.formula, err)
+		}
+	}
+}

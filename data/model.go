@@ -601,6 +601,9 @@ func (m *Model) Locate(err error) error {
 // Set Learn in the returned options to nil to learn nothing. The prior standard deviation of the
 // intercept is 10, or 10 root mean squares of the outcomes if these are real numbers. A covariance
 // that is not set is full for up to 4,500 weights or rows, and diagonal otherwise.
+//
+// The error wraps ErrParam if GaussianNoise or LogNormal learns its noise and a group has an effect
+// for each row, as (1 | g) with one row per level or (0 + f | g) with one row per level of g and f.
 func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood,
 	*pgsvi.GLMOptions, error) {
 	lik, err := m.likelihood(lik)
@@ -670,22 +673,94 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	return lik, &o, nil
 }
 
-// alone returns an error if the effects of levels of one row each and Gaussian noise of unknown
-// variance have the same distribution. Weights and unequal precisions make a difference.
+// alone returns an error if the effects of a group and Gaussian noise of unknown variance have the
+// same distribution. Weights and unequal precisions make a difference.
 func (m *Model) alone(lik pgsvi.Likelihood, fixed []string) error {
-	if _, ok := lik.(pgsvi.GaussianNoise); !ok || m.Weights != nil || unequal(m.Precision) || len(m.Y) < 2 ||
-		slices.Contains(fixed, "GaussianNoise.Var") {
+	noise := ""
+	switch lik.(type) {
+	case pgsvi.GaussianNoise:
+		noise = "GaussianNoise.Var"
+	case pgsvi.LogNormal: // its logarithm has Gaussian noise
+		noise = "LogNormal.Scale"
+	}
+	if noise == "" || m.Weights != nil || unequal(m.Precision) || len(m.Y) < 2 ||
+		slices.Contains(fixed, noise) {
 		return nil
 	}
 	for _, t := range m.design.Terms {
-		if t.Kind == groupTerm && !t.NoIntercept && slices.Max(t.Counts) == 1 {
+		switch {
+		case t.Kind != groupTerm:
+		case !t.NoIntercept && slices.Max(t.Counts) == 1:
 			return fmt.Errorf("pgsvi: %s: column %s has %s in as many rows, so its effects cannot be "+
 				"told from the residuals; remove the term: %w", t.Text, csvQuote(t.by()),
 				plural(len(t.Levels), "level"), pgsvi.ErrParam)
+		case m.saturates(t):
+			return fmt.Errorf("pgsvi: %s: no level of column %s has two rows with the same effects, so "+
+				"these cannot be told from the residuals; use fewer effects, such as (1 | %s): %w",
+				t.Text, csvQuote(t.by()), t.by(), pgsvi.ErrParam)
 		}
 	}
 	return nil
 }
+
+// saturates reports whether the correlated effects of a group can replace Gaussian noise. Let z_n be
+// the effects of row n before they are multiplied by their weights. If the rows have at most Q
+// different z_n, which are linearly independent, and no level has two rows with the same z_n, there
+// is a covariance D with z_nᵀDz_m = 1 for n = m and 0 for other rows of a level. Then Σ + vD with the
+// noise s − v has the same likelihood for all v.
+func (m *Model) saturates(t *term) bool {
+	if t.Independent && t.q > 1 {
+		return false
+	}
+	type occurrence struct{ level, kind int }
+	var kinds []float64 // the different z_n
+	seen := map[occurrence]bool{}
+	z := make([]float64, t.q)
+	rows, _ := m.X.Dims()
+	sparse, _ := m.X.(*pgsvi.Sparse)
+	for i := range rows {
+		clear(z)
+		level := -1
+		put := func(j int, v float64) {
+			if j -= t.at; j >= 0 && j < t.n && v != 0 {
+				level, z[j%t.q] = j/t.q, v
+			}
+		}
+		if sparse != nil {
+			ind, val := sparse.Row(i)
+			for k, j := range ind {
+				put(int(j), val[k])
+			}
+		} else {
+			for j := t.at; j < t.at+t.n; j++ {
+				put(j, m.X.At(i, j))
+			}
+		}
+		if level < 0 {
+			return false // a row without effects has only the noise
+		}
+		kind := 0
+		for kind*t.q < len(kinds) && !slices.Equal(kinds[kind*t.q:][:t.q], z) {
+			kind++
+		}
+		if kind == t.q {
+			return false
+		}
+		if kind*t.q == len(kinds) {
+			kinds = append(kinds, z...)
+		}
+		if seen[occurrence{level, kind}] {
+			return false
+		}
+		seen[occurrence{level, kind}] = true
+	}
+	var svd mat.SVD
+	return svd.Factorize(mat.NewDense(len(kinds)/t.q, t.q, kinds), mat.SVDNone) &&
+		svd.Rank(saturatedRank) == len(kinds)/t.q
+}
+
+// saturatedRank is the smallest singular value, relative to the largest, of independent effects.
+const saturatedRank = 1e-9
 
 // unequal reports whether two values differ.
 func unequal(x []float64) bool {
