@@ -266,6 +266,12 @@ func TestGroupNotes(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	all := []Component{{Name: "tiny", SD: 1e-6, Lo: 5e-7, Hi: 2, Levels: 9}}
+	all[0].setEdge(&pgsvi.GroupSummary{Effects: []pgsvi.GroupEffect{{SD: 1e-6, Lo: 5e-7, Hi: 2}}}, 0)
+	if text := (&Summary{Groups: all}).componentsText(); !strings.Contains(text, "edge, because") ||
+		!strings.Contains(text, "tiny                  0     0      2") {
+		t.Errorf("a standard deviation that prints as 0 has\n%s", text)
+	}
 	_, post = fitGroups(t, "y,x,g\n0,0,a\n1.6,1,b\n3,2,a\n4.6,3,b\n", "y ~ x + (1 | g)", false)
 	if g := post.Groups()[0].Effects[0]; !(g.SD < 0.01*g.Hi && g.Lo > 0.1*g.SD) {
 		t.Errorf("the interval of two levels is not wide: %+v", g)

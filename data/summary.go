@@ -761,11 +761,13 @@ func (s *Summary) componentsText() string {
 		}
 		lines := [][]string{{title, "sd", "2.5%", "97.5%"}}
 		for _, c := range all {
-			sd := short(c.SD)
-			if c.SD <= zeroSD*c.Hi {
-				sd = "0"
+			line := []string{c.Name, short(c.SD), short(c.Lo), short(c.Hi)}
+			for k, v := range []float64{c.SD, c.Lo} {
+				if v <= zeroSD*c.Hi {
+					line[1+k] = "0"
+				}
 			}
-			lines = append(lines, []string{c.Name, sd, short(c.Lo), short(c.Hi)})
+			lines = append(lines, line)
 		}
 		addColumn(lines, "edf", func(i int) string { return textIf(all[i].EDF > 0, "%.1f", all[i].EDF) })
 		addColumn(lines, "groups", func(i int) string {
@@ -834,7 +836,8 @@ func (c *Component) setEdge(own *pgsvi.GroupSummary, e int) {
 		}
 	}
 	switch {
-	case sd <= edgeSD*hi && lo <= edgeSD*sd: // not only wide because there are few levels
+	case sd <= edgeSD*hi && lo <= edgeSD*sd, // not only wide because there are few levels
+		sd <= zeroSD*hi:
 		c.edge = "sd"
 	case corr:
 		c.edge = "corr"
