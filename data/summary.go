@@ -30,6 +30,9 @@ type Summary struct {
 	Residual Component
 
 	ratio string // name of e^Mean, or ""
+	// held is the learned prior standard deviation of the effects if it holds them at 0, and is
+	// otherwise 0.
+	held float64
 }
 
 // A Coefficient is the effect of a feature on the linear predictor, per unit of its column or
@@ -368,6 +371,18 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		}
 	}
 	prior, sd := post.PriorSD(nil), post.SD(nil)
+	if p, ok := learned["sd[effects]"]; ok && !p.Fixed {
+		effects, determined := 0, 0.
+		for j, block := range m.design.blocks {
+			if block == "" && m.listed(j) {
+				effects++
+				determined += max(0, 1-math.Pow(sd[j]/prior[j], 2))
+			}
+		}
+		if determined < heldEDF*float64(effects) {
+			s.held = p.Value
+		}
+	}
 	blocks, index := m.blocks()
 	for b, name := range blocks {
 		if name == "" {
@@ -709,8 +724,15 @@ func (s *Summary) String() string {
 		b.WriteString(strings.TrimRight(strings.Join(line, "  ")+sure[i], " ") + "\n")
 	}
 	b.WriteString("* zero is outside the interval from 2.5% to 97.5%\n")
+	if s.held > 0 {
+		fmt.Fprintf(&b, "the prior sd of the effects was learned as %.2g, which holds them near 0; to "+
+			"estimate them, set it\nto a large number, or learn with the default priors\n", s.held)
+	}
 	return b.String() + s.componentsText()
 }
+
+// heldEDF is the effective degrees of freedom per effect below which the prior determines the effects.
+const heldEDF = 0.01
 
 // precise is table.Precise, but returns "" for NaN.
 func precise(v, sd float64) string {

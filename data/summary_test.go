@@ -362,3 +362,42 @@ func TestSummaryLogNormal(t *testing.T) {
 		t.Errorf("a Weibull model of durations has\n%s", text)
 	}
 }
+
+// TestSummaryHeld checks the line about effects that a prior learned without a prior of its own holds
+// at 0: it is there if a feature has no effect, and not if it has one or if the defaults apply.
+func TestSummaryHeld(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("null,some,x\n")
+	rng := rand.New(rand.NewPCG(5, 5))
+	for i := range 200 {
+		x := float64(i % 2)
+		fmt.Fprintf(&b, "%v,%v,%v\n", float64(i/2%10)/10, 2*x+rng.NormFloat64(), x)
+	}
+	table := tableOf(t, b.String())
+	for _, c := range []struct {
+		formula string
+		noPrior bool
+		priorSD float64
+		want    bool
+	}{
+		{"null ~ x", true, 0, true},
+		{"null ~ x", false, 0, false},
+		{"null ~ x", true, 1e-3, false}, // a prior that the user chose
+		{"some ~ x", true, 0, false},
+	} {
+		m := mustModel(t, table, c.formula)
+		glm, err := m.GLM(nil, &pgsvi.GLMOptions{PriorSD: c.priorSD,
+			Learn: &pgsvi.LearnOptions{NoPrior: c.noPrior}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := glm.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := m.Summary(post).String(); strings.Contains(text, "holds them near 0") != c.want {
+			t.Errorf("%s, NoPrior %v, PriorSD %v:\n%s", c.formula, c.noPrior, c.priorSD, text)
+		}
+	}
+}
