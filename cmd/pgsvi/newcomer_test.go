@@ -114,6 +114,8 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|z ~ x|-likelihood|logit|" + labels, 0, `outcome, +1 = "1" (25.0%)`},
 		{"fit|-formula|w ~ x|" + file("ab.csv", "x,w\n1,A\n2,B\n3,A\n4,B\n"), 2,
 			`Outcome("w").Positive("B")`},
+		{"fit|-formula|w ~ x|" + file("pair.csv", "x,w\n1,A\n2,B\n3,A\n4,B\n"), 2,
+			"\ncolumn \"w\": you can also set -positive \"B\" or -positive \"A\"\n"},
 		{"fit|-formula|z ~ exposure(y)|-likelihood|poisson|" + labels, 2,
 			`column "y": no value is a number: "no" (2), "yes" (2)` + "\n"},
 		{"fit|-formula|y ~ 1|-likelihood|poisson|" + counts, 0, "Poisson, 4 rows, 1 weight, "},

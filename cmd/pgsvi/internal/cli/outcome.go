@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
@@ -38,19 +39,40 @@ func OutcomeFor(lik pgsvi.Likelihood, name, positive string) []data.Column {
 	return nil
 }
 
-// ExplainOutcome adds the likelihood to an error about an outcome without numbers if the likelihood
-// needs numbers. It returns other errors unchanged.
+// ExplainOutcome adds a line to an error about an outcome: the likelihood, if it needs numbers and the
+// outcome has none, or the flag -positive, if the outcome has two labels. It returns other errors
+// unchanged.
 func ExplainOutcome(err error, lik pgsvi.Likelihood, name string) error {
 	var undecided *data.DecisionError
-	if !errors.As(err, &undecided) || !needsNumbers(lik) {
+	if !errors.As(err, &undecided) {
 		return err
 	}
 	for _, d := range undecided.Decisions {
-		if d.Column == name && len(d.Choices) == 0 {
+		if d.Column != name {
+			continue
+		}
+		if len(d.Choices) == 0 && needsNumbers(lik) {
 			return fmt.Errorf("%w\n%s needs numbers; omit -likelihood to fit labels or classes",
 				err,
 				strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi."))
 		}
+		if flags := positiveFlags(d.Choices); flags != nil {
+			return fmt.Errorf("%w\ncolumn %q: you can also set %s", err, name,
+				strings.Join(flags, " or "))
+		}
 	}
 	return err
+}
+
+// positive matches a decision that -positive can make, and its label.
+var positive = regexp.MustCompile(`^data\.Outcome\("(?:[^"\\]|\\.)*"\)\.Positive\(("(?:[^"\\]|\\.)*")\)$`)
+
+// positiveFlags returns the flags -positive that make the same decisions as the choices.
+func positiveFlags(choices []data.Choice) (flags []string) {
+	for _, c := range choices {
+		if m := positive.FindStringSubmatch(fmt.Sprint(c.Column)); m != nil {
+			flags = append(flags, "-positive "+m[1])
+		}
+	}
+	return flags
 }
