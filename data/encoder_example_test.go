@@ -94,13 +94,13 @@ func ExampleTable_Encoder() {
 	// churn.csv: 11 rows, 11 kept, 7 features
 	// UTF-8, separator ';', decimal sign ',' (line 2 has "19,90 €")
 	//
-	// column     read as                                  why       features  missing                unknown
-	// Kunde      not used                                 declared  -         -                      -
-	// Beginn     date, written as 2.1.2006: elapsed       dates     1         -                      -
-	// Tarif      category of 3 levels, reference "basis"  declared  3         -                      new
-	// Preis      number, 29.7 ± 11.0 €                    numbers   1         -                      -
-	// Alter      number, 44.0 ± 12.3                      declared  2         2, mean and indicator  -
-	// gekündigt  outcome, +1 = "ja" (36.4%)               declared  -         -                      -
+	// column     read as                                      why       features  missing                unknown
+	// Kunde      not used                                     declared  -         -                      -
+	// Beginn     date, written as 2.1.2006: elapsed in years  dates     1         -                      -
+	// Tarif      category of 3 levels, reference "basis"      declared  3         -                      new
+	// Preis      number, 29.7 ± 11.0 €                        numbers   1         -                      -
+	// Alter      number, 44.0 ± 12.3                          declared  2         2, mean and indicator  -
+	// gekündigt  outcome, +1 = "ja" (36.4%)                   declared  -         -                      -
 	//
 	// doubts
 	//   column "Tarif": 3 levels with fewer than 20 rows: "basis" (6), "komfort" (3), "premium" (2)

@@ -76,7 +76,11 @@ func (c *column) taken() string {
 	case kindDate:
 		var parts []string
 		for _, p := range c.Parts {
-			parts = append(parts, string(p))
+			part := string(p)
+			if p == Elapsed {
+				part += " in years"
+			}
+			parts = append(parts, part)
 		}
 		return fmt.Sprintf("date, written as %s: %s", strings.Join(c.Written, " or "),
 			strings.Join(parts, ", "))
