@@ -187,6 +187,11 @@ func (p *parser) formula() {
 		case p.token == "/":
 			p.fail("unexpected /; use I(a/b) for a quotient, or a/b, which means a + a:b, for " +
 				"the effects of b within each a")
+		case p.token == "%":
+			p.fail("unexpected %%; write a:b in place of a %%in%% b, or add a comparison to the " +
+				"table as a column")
+		case p.token == ",":
+			p.fail("unexpected ,; write random effects as a term of the formula, as in + (1 | group)")
 		case p.token == "(":
 			p.fail("unexpected (, because products and sums of terms may contain only columns, "+
 				"factor(…), I(…) and %s; add other functions to the table as columns",
@@ -391,6 +396,10 @@ func (p *parser) product(where string) Term {
 	columns := []string{column}
 	sign := p.token
 	for (sign == "*" || sign == ":") && p.accept(sign) {
+		if (p.token == "poly" || p.token == "s") && p.calls() {
+			p.fail("%s(…) cannot be part of an interaction; write the powers of x in place of a polynomial "+
+				"or curve, as in f*x + f*I(x^2)", p.token)
+		}
 		columns = append(columns, p.operand(" after "+sign))
 		if other := p.token; other != sign && (other == "*" || other == ":") {
 			p.fail("unexpected %s after %s; write the effects one by one, as in a + b + c + "+
@@ -469,10 +478,17 @@ func instead(name string) string {
 		return "use log(x) for the natural logarithm"
 	case "scale":
 		return "write the column alone, because fits standardize numbers"
-	case "C", "as.factor":
+	case "C", "as.factor", "relevel":
 		return "columns of texts are categories; use factor(x) for columns of numbers"
-	case "bs", "ns", "te", "ti":
+	case "as.numeric":
+		return "columns of numbers are numbers; write the column alone"
+	case "bs", "ns", "te", "ti", "t2":
 		return "use s(x) for a smooth curve"
+	case "Error":
+		return "write (1 | group) for a stratum of aov"
+	case "us", "diag", "ar1", "cs", "ou", "toep":
+		return "write (1 + x | group) for correlated effects, or (1 + x || group) for independent " +
+			"effects; there are no other structures"
 	}
 	return "use " + functions + ", or add other functions to the table as columns"
 }
@@ -539,6 +555,12 @@ func (p *parser) smooth(column string) Smooth {
 			}
 			s.Periodic, s.Period = true, v
 			p.next()
+		case p.token == "bs":
+			p.fail("unexpected bs; write (1 | g) for random effects of g, because curves have no other " +
+				"basis")
+		case p.token == "by":
+			p.fail("unexpected by; write powers for a curve that differs between levels, as in f*x + " +
+				"f*I(x^2)")
 		default:
 			p.fail("%s; expected k=…, periodic or period=…, as in s(x, k=20, period=24)", p.found())
 		}
@@ -659,8 +681,15 @@ func (p *parser) slope() (t Term) {
 
 // grouping reads a column of a group.
 func (p *parser) grouping() string {
-	if p.token == factorName && p.calls() {
-		p.fail("groups are always categories; write (1 | group) in place of (1 | factor(group))")
+	if p.calls() {
+		switch p.token {
+		case factorName, "as.factor", "gr":
+			p.fail("groups are always categories; write (1 | group) in place of (1 | %s(group))", p.token)
+		case "interaction":
+			p.fail("write (1 | a:b) for the combinations of levels of a and b")
+		default:
+			p.fail("a group must be a column; add %s(…) to the table as a column", p.token)
+		}
 	}
 	return p.column(" for the group")
 }
