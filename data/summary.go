@@ -20,6 +20,9 @@ type Summary struct {
 	*pgsvi.Summary
 	// Coefficients holds the effects per unit of their columns, as R lists them.
 	Coefficients []Coefficient
+	// Cuts has a row for each cut point between two ordered levels, the lowest first. It is nil unless
+	// the likelihood is Ordinal.
+	Cuts []Cut
 	// Curves has a row for each smooth curve.
 	Curves []Component
 	// Groups has a row for each grouping factor: the variance components, as standard deviations.
@@ -50,6 +53,17 @@ type Coefficient struct {
 	// predictor is the log odds, rate ratios for counts, and ratios of means or of times to an event
 	// for positive numbers. Otherwise they are NaN.
 	Ratio, RatioLo, RatioHi float64
+}
+
+// A Cut is a cut point c between two levels of an Ordinal: P(Y ≤ lower level|η) = σ(c − η). η is the
+// sum of the coefficients times their columns, plus the curves and the effects of groups.
+type Cut struct {
+	Name string // the levels below and above, as in "low|high"
+	// Value is the cut point for the coefficients per unit, which have η = 0 at the row whose numbers
+	// are 0 and whose categories have their reference levels, as the thresholds of polr and clmm in R.
+	// The Cuts of the likelihood are for numbers minus their means. Value has no interval, because the
+	// posterior does not hold the covariance of cut points and effects.
+	Value float64
 }
 
 // A Component is a learned standard deviation: of the effects of a grouping factor, of the shape of
@@ -98,6 +112,7 @@ func (m *Model) Summary(post *pgsvi.GLMPosterior) *Summary {
 		s.ratio = ""
 	} else {
 		s.Coefficients = m.coefficients(post, s.ratio != "")
+		s.Cuts = m.cutPoints(post)
 	}
 	s.components(m, post)
 	return s
@@ -197,6 +212,32 @@ func (m *Model) coefficients(post *pgsvi.GLMPosterior, ratios bool) (all []Coeff
 			clear(g)
 			add(m.Names[t.at+k], g, m.design.perUnit(g, t, k))
 		}
+	}
+	return all
+}
+
+// cutPoints returns the cut points of an Ordinal, and nil for other likelihoods.
+func (m *Model) cutPoints(post *pgsvi.GLMPosterior) (all []Cut) {
+	lik, ok := likelihoodOf(post).(pgsvi.Ordinal)
+	if !ok {
+		return nil
+	}
+	values := lik.Cuts
+	if len(values) == 0 {
+		values = []float64{0} // the zero value of Ordinal
+	}
+	g := make([]float64, post.Dim())
+	m.design.origin(g)
+	shift, _, err := post.Contrast(g)
+	if err != nil {
+		shift = math.NaN()
+	}
+	for j, v := range values {
+		c := Cut{fmt.Sprintf("%d|%d", j, j+1), v - shift}
+		if len(m.Labels) == len(values)+1 {
+			c.Name = m.Labels[j] + "|" + m.Labels[j+1]
+		}
+		all = append(all, c)
 	}
 	return all
 }
@@ -727,6 +768,17 @@ func (s *Summary) String() string {
 	if s.held > 0 {
 		fmt.Fprintf(&b, "the prior sd of the effects was learned as %.2g, which holds them near 0; to "+
 			"estimate them, set it\nto a large number, or learn with the default priors\n", s.held)
+	}
+	if s.Cuts != nil {
+		lines := [][]string{{"cut points", ""}}
+		for _, c := range s.Cuts {
+			lines = append(lines, []string{c.Name, short(c.Value)})
+		}
+		table.Align(lines)
+		b.WriteByte('\n')
+		for _, line := range lines {
+			b.WriteString(strings.TrimRight(strings.Join(line, "  "), " ") + "\n")
+		}
 	}
 	return b.String() + s.componentsText()
 }

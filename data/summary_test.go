@@ -401,3 +401,42 @@ func TestSummaryHeld(t *testing.T) {
 		}
 	}
 }
+
+// TestSummaryCuts checks that the cut points are for numbers in units of the table: they reproduce the
+// predicted probabilities together with the coefficients.
+func TestSummaryCuts(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(6, 1))
+	var b strings.Builder
+	b.WriteString("y,x,f\n")
+	var x []float64
+	for range 150 {
+		x = append(x, 50+5*rng.NormFloat64())
+		v := (x[len(x)-1]-50)/5 + rng.NormFloat64()
+		fmt.Fprintf(&b, "%d,%.17g,a\n", 1+b2i(v > -1)+b2i(v > 1), x[len(x)-1])
+	}
+	m := mustModel(t, tableOf(t, b.String()), "y ~ x", Outcome("y").Ordered())
+	post, _ := mustFit(t, m, nil)
+	s := m.Summary(post)
+	lik := likelihoodOf(post).(pgsvi.Ordinal)
+	if len(s.Cuts) != 2 || s.Cuts[0].Name != "1|2" || s.Cuts[1].Name != "2|3" {
+		t.Fatalf("cut points %+v", s.Cuts)
+	}
+	mean := post.Mean(nil)[0]
+	for i, v := range x {
+		for j, c := range s.Cuts {
+			got, want := c.Value-s.Coefficients[0].Mean*v, lik.Cuts[j]-mean*m.X.At(i, 0)
+			if !(math.Abs(got-want) < 1e-9) {
+				t.Fatalf("row %d: cut point %s minus η is %v, want %v", i, c.Name, got, want)
+			}
+		}
+	}
+	if text := s.String(); !strings.Contains(text, "\ncut points") || !strings.Contains(text, "\n1|2 ") {
+		t.Errorf("no cut points in\n%s", text)
+	}
+	m = mustModel(t, tableOf(t, b.String()), "x ~ y", Outcome("x").Quantity())
+	post, _ = mustFit(t, m, nil)
+	if s := m.Summary(post); s.Cuts != nil || strings.Contains(s.String(), "cut points") {
+		t.Errorf("a Gaussian model has cut points in\n%v", s)
+	}
+}
