@@ -71,6 +71,18 @@ func isNil(x any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
+// checkNil returns an error that wraps ErrParam if x is nil or a nil pointer, whose methods may
+// panic. The error calls x by the given name.
+func checkNil(name string, x any) error {
+	switch {
+	case x == nil:
+		return fmt.Errorf("pgsvi: %s is nil: %w", name, ErrParam)
+	case isNil(x):
+		return fmt.Errorf("pgsvi: %s is a nil %T; pass a pointer to a value: %w", name, x, ErrParam)
+	}
+	return nil
+}
+
 // absent reports whether x is nil, a nil pointer such as (*mat.Dense)(nil), or the transpose of a
 // nil pointer. Methods of such a matrix panic.
 func absent(x mat.Matrix) bool {

@@ -85,9 +85,8 @@ func checkKernel(k Kernel, d int) error { return checkKernelPart("", k, d) }
 
 // checkKernelPart is checkKernel for a part of a kernel, with the path to it, such as "Sum[1].".
 func checkKernelPart(path string, k Kernel, d int) error {
-	if k == nil {
-		return fmt.Errorf("pgsvi: %s is nil: %w", strings.TrimSuffix(path+"Kernel", ".Kernel"),
-			ErrParam)
+	if err := checkNil(strings.TrimSuffix(path+"Kernel", ".Kernel"), k); err != nil {
+		return err
 	}
 	name := path + kernelName(k)
 	if of, ok := asColumned(k); ok {

@@ -281,7 +281,7 @@ func compound(k Kernel) bool {
 // check returns an error that wraps ErrParam unless Kernel is set and Columns is nil or holds
 // distinct columns of d.
 func (k On) check(name string, d int) error {
-	if k.Kernel == nil {
+	if isNil(k.Kernel) {
 		return fmt.Errorf("pgsvi: %s.Kernel is nil; set it to the kernel of these columns: %w",
 			name,
 			ErrParam)

@@ -186,8 +186,8 @@ func signCDF(y, q float64) float64 {
 
 // checkLikelihood reports a nil Likelihood and every parameter out of range.
 func checkLikelihood(l Likelihood) error {
-	if l == nil {
-		return fmt.Errorf("pgsvi: the Likelihood is nil: %w", ErrParam)
+	if err := checkNil("the Likelihood", l); err != nil {
+		return err
 	}
 	errs := []error{validateOption(l)}
 	if p, ok := l.(Parametric); ok {

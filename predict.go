@@ -67,6 +67,9 @@ func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	if lik == nil {
 		lik = GaussianNoise{}
 	}
+	if err := checkNil("the Likelihood", lik); err != nil {
+		return &Prediction{lik: GaussianNoise{}, err: err}
+	}
 	if s, ok := lik.(Softmax); ok && s.Classes < 2 {
 		return &Prediction{lik: lik,
 			err: fmt.Errorf(
