@@ -38,8 +38,8 @@ type LearnOptions struct {
 	// Bounds holds the smallest and the largest value of parameters, by name. They replace the wide
 	// default bounds, and must lie between Min and Max of the Param.
 	Bounds map[string][2]float64
-	// Restarts is the number of additional starts, which are drawn from the priors. The best result
-	// is kept. Learned.Starts lists all results.
+	// Restarts is the number of additional starts, at most 1000, which are drawn from the priors.
+	// The best result is kept. Learned.Starts lists all results.
 	Restarts int
 	// Tol is the tolerance of the search in nats: how far the objective may be from its optimum,
 	// according to its quadratic model. Zero means 1e-4, to which SparseGP.Learn adds 1e-4 for each
@@ -62,6 +62,10 @@ type LearnOptions struct {
 	// of a GP or SparseGP, PSIS and the updates of a posterior use the best values.
 	Integrate bool
 }
+
+// mostRestarts limits LearnOptions.Restarts, because each restart keeps its start and takes up to
+// hundreds of fits.
+const mostRestarts = 1000
 
 // A Prior is a normal prior N(Mean, SD²) of a parameter, in θ (see LearnOptions). For a list of
 // parameters, such as Length[0], Length[1], …, it is θ_d = Mean + Shared·u + SD·e_d with u, e_d ~
@@ -386,6 +390,10 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		return fmt.Errorf(
 			"pgsvi: LearnOptions.Restarts is %d and Tol %v; they must not be negative: %w",
 			o.Restarts, o.Tol, ErrParam)
+	}
+	if o.Restarts > mostRestarts {
+		return fmt.Errorf("pgsvi: LearnOptions.Restarts is %d; it must be at most %d: %w",
+			o.Restarts, mostRestarts, ErrParam)
 	}
 	for i := range s.coords {
 		c := &s.coords[i]
