@@ -50,7 +50,7 @@ type CTMOptions struct {
 	// Inner is the number of proximal steps in each visit to a document, and FirstInner is the
 	// number in its first visit. Zero means 3 and 10. More steps follow, up to 100 in all, as long
 	// as a step moves q far. For CTMDelta, CTMLaplace and CTMMeanField, whose steps are not random,
-	// zero means steps until q converges, at most 100.
+	// zero means steps until q converges, at most 100. Both must be at most 10,000.
 	Inner, FirstInner int
 	// Forget discards q(z_n) after each visit. A document then starts from the prior in every visit
 	// and takes FirstInner steps, and μ and Σ follow the batches as the topics do. Streams always
@@ -210,6 +210,8 @@ func (o *CTMOptions) validate() error {
 	}{{"Samples", o.Samples}, {"Inner", o.Inner}, {"FirstInner", o.FirstInner}} {
 		if v.n < 0 {
 			bad("%s is %d; it must not be negative", v.name, v.n)
+		} else if v.n > mostInner && v.name != "Samples" {
+			bad("%s is %d; it must be at most %d", v.name, v.n, mostInner)
 		}
 	}
 	for _, v := range []struct {

@@ -101,8 +101,8 @@ type Objective[Q Dist] struct {
 	// lowers f + h + D(·‖λ_k)/β, the objective of the batch, until it is at its minimum up to
 	// rounding (generalized conditional gradient method; Bredies, Lorenz and Maass, 2009). Over all
 	// terms and without noise, the ELBO then rises for any β. Iteration.Passes counts every
-	// gradient, which is at least Inner + 1 per step. Inner must not be negative, and does not
-	// support steps that the Stepper chooses or an adaptive divergence.
+	// gradient, which is at least Inner + 1 per step. Inner must be from 0 to 10,000, and
+	// does not support steps that the Stepper chooses or an adaptive divergence.
 	Inner int
 }
 

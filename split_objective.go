@@ -113,6 +113,9 @@ func (o problem) newStepperAt(d Divergence, eta []float64) (*objectiveStepper, e
 	return s, s.Q.(ExpFamily).SetNatural(eta)
 }
 
+// mostInner limits Objective.Inner and the number of steps in a visit to a document of a CTM.
+const mostInner = 10000
+
 func (o problem) newStepper(d Divergence) (Stepper, error) {
 	if o.F == nil {
 		o.F = noTerms()
@@ -140,9 +143,9 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	if err := d.Check(o.Init); err != nil {
 		return nil, err
 	}
-	if o.Inner < 0 {
-		return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must not be negative: %w", o.Inner,
-			ErrParam)
+	if o.Inner < 0 || o.Inner > mostInner {
+		return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must be from 0 to %d: %w", o.Inner,
+			mostInner, ErrParam)
 	}
 	var metric Metric
 	if a, ok := d.(adaptive); ok {

@@ -86,6 +86,8 @@ func TestCTMErrors(t *testing.T) {
 		{good, 2, &CTMOptions{Samples: -1}, ErrParam, "Samples"},
 		{good, 2, &CTMOptions{Samples: 1 << 30}, ErrParam, "Samples"},
 		{good, 2, &CTMOptions{Inner: -1, FirstInner: -2}, ErrParam, "FirstInner"},
+		{good, 2, &CTMOptions{Inner: 1 << 40, FirstInner: 1 << 40}, ErrParam,
+			"FirstInner is 1099511627776; it must be at most 10000"},
 		{good, 2, &CTMOptions{TopicPrior: math.NaN()}, ErrParam, "TopicPrior"},
 		{good, 2, &CTMOptions{PseudoDocs: math.Inf(1)}, ErrParam, "PseudoDocs"},
 		{good, 2, &CTMOptions{Expectation: 9}, ErrParam, "CTMExpectation(9)"},
