@@ -159,7 +159,7 @@ func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
 //
 // It returns an error if options are invalid (all of them at once, wrapping ErrParam), if m has no
 // Stepper for the options, if a step or an evaluation fails (with the iteration and β), if the ELBO
-// becomes infinite (wrapping ErrDiverged), or if ctx is canceled (wrapping its cause). The result
+// becomes infinite or has no maximum (wrapping ErrDiverged), or if ctx is canceled (wrapping its cause). The result
 // is not nil after a valid set-up. It holds the state reached even if the run ends with an error.
 //
 // A canceled step leaves the state and the randomness unchanged. A canceled run evaluates its last
@@ -321,17 +321,34 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 			res.Status, err = Failed, e
 		}
 	}
-	if math.IsInf(res.ELBO, 0) && err == nil {
+	if what := res.diverged(); what != "" && err == nil {
 		res.Status = Failed
-		what := "a log-likelihood is -Inf or overflows under every q that was reached"
-		if e, ok := res.Stepper.(explainer); ok {
-			what = cmp.Or(e.explain(), what)
-		}
 		err = fmt.Errorf("pgsvi: the ELBO is %v after %d iterations: %s: %w", res.ELBO, res.K, what,
 			ErrDiverged)
 	}
 	return res, err
 }
+
+// diverged returns the reason if the ELBO of a run that ended is infinite, or if it has no maximum.
+// Otherwise it returns "".
+func (r *Result) diverged() (what string) {
+	e, ok := r.Stepper.(explainer)
+	switch {
+	case math.IsInf(r.ELBO, 0):
+		if ok {
+			what = e.explain()
+		}
+		return cmp.Or(what,
+			"a log-likelihood is -Inf or overflows under every q that was reached")
+	case ok && r.ELBO > endlessELBO && r.Status != Converged:
+		return e.endless()
+	}
+	return ""
+}
+
+// endlessELBO is the ELBO, in nats, above which a run that has not converged looks for a likelihood
+// that grows without limit.
+const endlessELBO = 1e9
 
 // LoadResult reads a run on m that Result.Save or a Checkpoint has written, so that Resume can
 // continue it with the options of s. The file must be all of r. The model must have the data and
@@ -411,8 +428,11 @@ func worthEvaluating(st Stepper) bool {
 }
 
 // explainer is a Stepper whose explain returns the reason for an infinite ELBO, or "" if it is
-// unknown.
-type explainer interface{ explain() string }
+// unknown. Its endless returns the reason why the ELBO has no maximum, or "" if it may have one.
+type explainer interface {
+	explain() string
+	endless() string
+}
 
 // begin sets the randomness of a new run. The Sampler and the evaluations have their own seeds, so
 // they do not change the draws of the steps.

@@ -281,6 +281,19 @@ func (s *siteStepper) explain() string {
 	return ""
 }
 
+// endless implements explainer.
+func (s *siteStepper) endless() string {
+	if s.terms.K > 1 || s.alg.Marginals(&s.x, nil) != nil {
+		return ""
+	}
+	for n, m := range s.x.M {
+		if what := s.terms.Endless(n, m, s.x.V[n]); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
 // curveProx takes the proximal steps of a GP under a divergence without a closed form. The
 // objective linearized at λ_k, f linear plus h, is minimal at the sites γ̂ = −∂²E/∂m², b̂ = γ̂m +
 // ∂E/∂m. Natural parameters that are averaged between these sites and λ_k form a curve q_t, and the

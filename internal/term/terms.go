@@ -186,6 +186,39 @@ func (t *Terms) Explain(n int, m, v float64) string {
 		m+o, v+c)
 }
 
+// The likelihood of a term is endless if its logarithm is positive, and grows by a factor of at
+// least endlessGrowth in each of endlessDoublings doublings of η, as c·η² does with a factor of 4. A
+// linear or slower growth is harmless, because a normal prior falls faster.
+const (
+	endlessGrowth    = 3.99
+	endlessDoublings = 20
+)
+
+// Endless describes how the likelihood of term n grows without limit beyond η_n ~ N(m, v), faster
+// than a normal prior falls. It returns "" if the likelihood does not.
+func (t *Terms) Endless(n int, m, v float64) string {
+	y, o, w, c := t.Term(n)
+	if w == 0 {
+		return ""
+	}
+	far := max(1, math.Abs(m+o)+math.Sqrt(v+c))
+	for _, eta := range [...]float64{far, -far} {
+		first := t.Lik.LogProb(y, eta)
+		last, grows := first, first > 0
+		for i := 1; i <= endlessDoublings && grows; i++ {
+			l := t.Lik.LogProb(y, math.Ldexp(eta, i))
+			grows = l >= endlessGrowth*last
+			last = l
+		}
+		if grows {
+			return fmt.Sprintf("it has no maximum, because %s has a log-likelihood that grows "+
+				"without limit: %.4g at η = %.4g, and %.4g at twice that η; correct LogProb, which "+
+				"must not grow faster than |η|", t.Describe(n), first, eta, t.Lik.LogProb(y, 2*eta))
+		}
+	}
+	return ""
+}
+
 // Expectation returns w_n E[log p(y_n|·)] under η_n ~ N(m, v), with its derivatives.
 func (t *Terms) Expectation(n int, m, v float64) Expectation {
 	y, o, w, c := t.Term(n)
