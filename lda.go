@@ -321,7 +321,9 @@ type LDAPosterior struct {
 // three gradients over all documents; see Conjugate. On the AP corpus and on generated corpora, it
 // was between 0.5 and 2 times the actual gain of later passes in nine of ten cases, and seldom
 // below a quarter. Gap is +Inf near a saddle, such as two equal topics, because the quadratic model
-// then has no maximum. Nothing is proved, so GapBound is +Inf, and other maxima may be higher. Fit
+// then has no maximum. The topic proportions of a document may have several optima given the topics.
+// If steps jump between two optima, the status is Stalled and a warning reports it.
+// Nothing is proved, so GapBound is +Inf, and other maxima may be higher. Fit
 // with several Solver.Src and keep the fit with the highest ELBO.
 func (m *LDA) Fit(ctx context.Context, s *Solver) (*LDAPosterior, *Result, error) {
 	return fitModel[*LDAPosterior](ctx, s, m)

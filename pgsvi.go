@@ -264,7 +264,9 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 		conv = DefaultConverger()
 	}
 	conv.Init()
-	res.Warnings = slices.DeleteFunc(res.Warnings, func(w string) bool { return w == saddleWarning })
+	res.Warnings = slices.DeleteFunc(res.Warnings, func(w string) bool {
+		return w == saddleWarning || w == jumpWarning
+	})
 	if err := res.forget(); err != nil {
 		return res, err
 	}
@@ -566,7 +568,7 @@ func (s *Solver) estimateGap(ctx context.Context, r *Result, before []Iteration,
 }
 
 // lastGap estimates the gap of the last state of a run, which may take more work than the gap of
-// an earlier state. It also warns of a saddle.
+// an earlier state. It also warns of a saddle and of a jump.
 func (s *Solver) lastGap(ctx context.Context, r *Result) error {
 	n := len(r.Trace)
 	if n == 0 || r.Trace[n-1].K != r.K || math.IsNaN(r.ELBO) || math.IsInf(r.ELBO, 0) {
@@ -577,15 +579,26 @@ func (s *Solver) lastGap(ctx context.Context, r *Result) error {
 		err := s.estimateGap(ctx, r, r.Trace[:n-1], true)
 		if err != nil || !r.predicted {
 			r.Evaluation = cheap
+			r.warnOfEnd()
 			return err
 		}
 		r.settle()
 		r.cheaply, r.Trace[n-1].Evaluation = &cheap, r.Evaluation
 	}
-	if r.predicted && math.IsInf(r.Gap, 1) && r.cheap <= max(r.Goal, roundingBound) {
-		r.Warnings = append(slices.Clone(r.Warnings), saddleWarning)
-	}
+	r.warnOfEnd()
 	return nil
+}
+
+// warnOfEnd adds a warning if the run ended at a saddle, or where every step makes the ELBO jump
+// down.
+func (r *Result) warnOfEnd() {
+	stalled := r.whole && r.Status == Stalled
+	switch least := max(r.Goal, roundingBound); {
+	case (r.predicted || stalled) && math.IsInf(r.Gap, 1) && r.cheap <= least:
+		r.Warnings = append(slices.Clone(r.Warnings), saddleWarning)
+	case stalled && r.cheap > least:
+		r.Warnings = append(slices.Clone(r.Warnings), jumpWarning)
+	}
 }
 
 // endGap is lastGap at the end of a run. A run without a Converger has not Converged if the gap
@@ -607,9 +620,17 @@ func (s *Solver) endGap(ctx context.Context, r *Result) error {
 	return nil
 }
 
+// jumpWarning is the warning of an LDA whose every step lowers the ELBO, however short. The topic
+// proportions of a document may have several optima given the topics, for example with and without a
+// topic that few words belong to. The E-step begins at equal proportions, so a small change of the
+// topics can lead it to a worse optimum. The ELBO then jumps down.
+const jumpWarning = "no step raises the ELBO, because the topic proportions of a document jump to " +
+	"another optimum; the topics are usable, but use another Solver.Src or LDAOptions.Start to " +
+	"reach a maximum"
+
 // saddleWarning is the warning of a run whose steps are tiny although the ELBO curves upward.
 const saddleWarning = "the state is a saddle point of the ELBO, so Gap is +Inf: no step makes equal " +
-	"parts of q different; start them apart (Objective.Init), or add noise to the start"
+	"parts of q different; start them apart (Objective.Init, Solver.Src), or add noise to the start"
 
 // gapEstimator is a Stepper that estimates the gap from the evaluations of the run.
 type gapEstimator interface {

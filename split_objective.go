@@ -410,7 +410,7 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 		e.Gap = goals.NeverZero(math.Max(0, s.Most-e.ELBO) + stderr)
 	}
 	if s.whole && !math.IsInf(left.block, 1) {
-		e.whole = true
+		e.whole, e.cheap = true, goals.NeverZero(left.block)
 		e.Gap = s.wholeGap(ctx, env, q, left.block, goals.With(env.within(), s.n, e.ELBO, stderr))
 		if ctx.Err() != nil {
 			return Evaluation{}, context.Cause(ctx)

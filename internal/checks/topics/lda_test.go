@@ -940,3 +940,61 @@ func TestLDASaddle(t *testing.T) {
 		t.Errorf("the fit left the saddle, and %v nats are left: %v", gain, res)
 	}
 }
+
+// fourThemes returns 60 documents of 50 words. Four words of five are of the theme of the document.
+func fourThemes(seed uint64) *Corpus {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	c := &Corpus{Terms: 40}
+	for d := range 60 {
+		counts := make([]float64, c.Terms)
+		for range 50 {
+			w := rng.IntN(10) + 10*(d%4)
+			if rng.Float64() < 0.2 {
+				w = rng.IntN(c.Terms)
+			}
+			counts[w]++
+		}
+		var doc Document
+		for w, n := range counts {
+			if n > 0 {
+				doc.Words, doc.Counts = append(doc.Words, w), append(doc.Counts, n)
+			}
+		}
+		c.Docs = append(c.Docs, doc)
+	}
+	return c
+}
+
+// TestLDAJump checks that a fit whose every step makes a document jump to a worse optimum explains
+// why it stalled, that a resumed run has the warning once, that a maximum has no warning, and that a
+// saddle has another one.
+func TestLDAJump(t *testing.T) {
+	t.Parallel()
+	const says = "jump to another optimum"
+	stalled := 0
+	for seed := range uint64(6) {
+		for _, k := range []int{2, 5} {
+			_, res := fitLDA(t, fourThemes(seed), k, nil, nil)
+			if (len(res.Warnings) == 1) != (res.Status == Stalled) {
+				t.Errorf("seed %d, %d topics: %v", seed, k, res)
+			}
+			if !strings.Contains(res.String(), says) {
+				continue
+			}
+			stalled++
+			again, err := (&Solver{}).Resume(context.Background(), res)
+			if err != nil || strings.Count(again.String(), says) != 1 {
+				t.Errorf("seed %d, %d topics, resumed: %v, error %v", seed, k, again, err)
+			}
+		}
+	}
+	if stalled == 0 {
+		t.Error("no fit stalled, so the test checks nothing")
+	}
+	c := ldaToy(60)
+	same := mat.NewDense(2, c.Terms, slices.Repeat([]float64{1}, 2*c.Terms))
+	_, res := fitLDA(t, c, 2, &LDAOptions{Topics: same}, &Solver{BatchSize: 60})
+	if strings.Contains(res.String(), says) || !strings.Contains(res.String(), "saddle point") {
+		t.Errorf("equal topics: %v", res)
+	}
+}
