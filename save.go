@@ -191,13 +191,22 @@ func (e *fileError) Error() string {
 
 func (e *fileError) Unwrap() []error { return []error{e.err, ErrFile} }
 
-// unmarshalState is save.Unmarshal with an error that wraps ErrFile.
+// unmarshalState is save.Unmarshal with an error that wraps ErrFile. The error names the remedy,
+// because the checksum of the file is correct and the state is therefore one of another release.
 func unmarshalState(b []byte, state func(*save.Coder)) error {
-	if err := save.Unmarshal(b, state); err != nil {
-		return fmt.Errorf("pgsvi: state of a run: %w: %w", sentinel.Bare(err), ErrFile)
+	err := save.Unmarshal(b, state)
+	if err == nil {
+		return nil
 	}
-	return nil
+	advice := ""
+	if !strings.Contains(err.Error(), repeatRun) {
+		advice = "; it probably belongs to another release; " + repeatRun
+	}
+	return fmt.Errorf("pgsvi: state of a run: %w%s: %w", sentinel.Bare(err), advice, ErrFile)
 }
+
+// repeatRun is the remedy for a saved run that cannot be continued.
+const repeatRun = "repeat the run"
 
 // fingerprint is the digest of the data and options of a model, computed once.
 type fingerprint struct {
@@ -211,7 +220,7 @@ func (f *fingerprint) state(c *save.Coder, digest func(*save.Digest)) {
 	c.Uint64(&sum)
 	c.Check(sum == f.sum,
 		"it belongs to another model (other data, options or divergence) or another release; "+
-			"repeat the run")
+			repeatRun)
 }
 
 // of returns the digest that the function digest computes.

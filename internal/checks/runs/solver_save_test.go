@@ -845,3 +845,30 @@ func TestRunMutated(t *testing.T) {
 		}
 	}
 }
+
+// TestResumeOtherLayout checks the error for the state of a run whose layout was different when it
+// was saved.
+func TestResumeOtherLayout(t *testing.T) {
+	l := LogLik{N: 5, Dim: 1, LogProb: func(_ int, z []float64) float64 { return -z[0] * z[0] }}
+	o := Objective[*Gaussian]{F: Expect(l, ScoreFunction(0)), H: KLTo(NewIsotropic(1, 100)),
+		Init: NewIsotropic(1, 1)}
+	st, err := o.NewStepper(context.Background(), NewEnv(nil, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := st.(interface {
+		MarshalBinary() ([]byte, error)
+		UnmarshalBinary(b []byte) error
+	})
+	b, err := saved.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range [][]byte{b[:len(b)-8], append(bytes.Clone(b), make([]byte, 8)...)} {
+		err := saved.UnmarshalBinary(other)
+		if !errors.Is(err, ErrFile) ||
+			!strings.Contains(err.Error(), "another release; repeat the run") {
+			t.Errorf("%d bytes in place of %d: error %v", len(other), len(b), err)
+		}
+	}
+}
