@@ -87,9 +87,12 @@ type Convex interface {
 // *Exp, with an initial state. It is the Model for custom models and methods. Init also determines
 // the coordinates in which steps are taken; see Gaussian.In and Exp.In.
 type Objective[Q Dist] struct {
-	F    Smooth // nil means 0, as in a trust-region method
-	H    Convex // nil means Zero
-	Init Q      // λ_0; cloned at the start of each run
+	F Smooth // nil means 0, as in a trust-region method
+	// H is usually KLTo(prior). Use NaturalPrior(nil), the negative entropy, if LogProb of F
+	// includes the prior, as the log joint density of Stan and PyMC does. Nil means Zero. If F is
+	// from Expect, q then shrinks to a point, and a run warns of it.
+	H    Convex
+	Init Q // λ_0; cloned at the start of each run
 	// Inner is the largest number of linearizations of f in a step of a given size
 	// (Solver.StepSize), with the same batch and draws and with D kept at λ_k. Zero and 1 mean one
 	// linearization, the proximal-gradient step. More give the trust-region method of Theis and

@@ -81,6 +81,18 @@ func (o Objective[Q]) NewStepper(_ context.Context, env *Env, d Divergence) (Ste
 	return p.newStepper(d)
 }
 
+// warnings implements warner. Without an h, nothing rewards the entropy of q, so the steps shrink q
+// to a point and the ELBO is only E_q[log p(y|z)].
+func (o Objective[Q]) warnings() []string {
+	_, expected := o.F.(*expectedTerms)
+	_, family := any(o.Init).(ExpFamily)
+	if !expected || !family || o.H != nil && !isZero(o.H) {
+		return nil
+	}
+	return []string{"Objective.H is nil or Zero, so q shrinks to a point; set H to KLTo(prior), or to " +
+		"NaturalPrior(nil) if LogProb includes the prior"}
+}
+
 // problem is an Objective over a Dist of any type. It does the work of Objective.
 type problem struct {
 	F     Smooth
