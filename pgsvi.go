@@ -265,7 +265,7 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	}
 	conv.Init()
 	res.Warnings = slices.DeleteFunc(res.Warnings, func(w string) bool {
-		return w == saddleWarning || w == jumpWarning
+		return w == saddleWarning || w == jumpWarning || w == limitWarning
 	})
 	if err := res.forget(); err != nil {
 		return res, err
@@ -617,8 +617,19 @@ func (s *Solver) endGap(ctx context.Context, r *Result) error {
 		r.Gap > max(r.Goal, roundingBound) {
 		r.Status = Stalled
 	}
+	if r.Status == PassLimit && math.IsInf(r.Gap, 1) && s.MaxPasses == 0 && s.StepSize == nil &&
+		!isKL(s.Divergence) {
+		r.Warnings = append(slices.Clone(r.Warnings), limitWarning)
+	}
 	return nil
 }
+
+// limitWarning is the warning of a run without limits and step sizes that neither converges nor
+// estimates its gap, because of its divergence. An example is Adam with h = 0 and draws over all
+// terms.
+const limitWarning = "the run ended at its limit of passes, and its distance from the maximum of the " +
+	"ELBO is unknown; use a nil Solver.Divergence (KL), and in an Objective H: KLTo(prior), which " +
+	"needs fewer passes, or raise Solver.MaxPasses"
 
 // jumpWarning is the warning of an LDA whose every step lowers the ELBO, however short. The topic
 // proportions of a document may have several optima given the topics, for example with and without a

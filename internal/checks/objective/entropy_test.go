@@ -41,3 +41,30 @@ func TestNoEntropy(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitWarning checks that a run without options that ends far from the optimum warns of it, and
+// that the remedy converges.
+func TestLimitWarning(t *testing.T) {
+	l := LogLik{N: 100, Dim: 1, LogProb: func(n int, z []float64) float64 {
+		r := 2 + math.Sin(float64(n)) - z[0]
+		return -r * r / 2
+	}}
+	o := Objective[*Gaussian]{F: Expect(l, ScoreFunction(0)), H: KLTo(NewIsotropic(1, 100)),
+		Init: NewIsotropic(1, 1)}
+	best := kit.Solve(t, Solver{}, o)
+	if best.Status != Converged || len(best.Warnings) > 0 {
+		t.Errorf("KL: %v", best)
+	}
+	for name, d := range map[string]Divergence{"Adam": Adam(0, 0, 0), "AdaGrad": AdaGrad(0)} {
+		s := Solver{Divergence: d}
+		res := kit.Solve(t, s, o.Linearized())
+		if res.Status != PassLimit || !(best.ELBO > res.ELBO+1) || len(res.Warnings) != 1 ||
+			!strings.Contains(res.Warnings[0], "limit of passes") {
+			t.Errorf("%s: %v, best %v", name, res, best)
+		}
+		s.MaxPasses = 10
+		if res := kit.Solve(t, s, o.Linearized()); len(res.Warnings) > 0 {
+			t.Errorf("%s with a limit: %v", name, res)
+		}
+	}
+}
