@@ -200,7 +200,7 @@ func unmarshalState(b []byte, state func(*save.Coder)) error {
 	}
 	advice := ""
 	if !strings.Contains(err.Error(), repeatRun) {
-		advice = "; it probably belongs to another release; " + repeatRun
+		advice = " and is probably from another release; " + repeatRun
 	}
 	return fmt.Errorf("pgsvi: state of a run: %w%s: %w", sentinel.Bare(err), advice, ErrFile)
 }
