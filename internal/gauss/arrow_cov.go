@@ -1,9 +1,11 @@
 package gauss
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -78,6 +80,11 @@ type arrowRow struct {
 	touched []int32   // columns of r beyond the common ones that may not be zero, with repetitions
 	own     float64
 	effects [MostEffects]float64 // x_g of the present level
+
+	// near is the lower triangle of the covariance of the border at the columns nearOf, row by row, and
+	// at holds r there. Rows of the same level share it.
+	near, at []float64
+	nearOf   []int32
 }
 
 // set stores the row with the given values. Nil columns mean all weights in order.
@@ -155,8 +162,27 @@ func newArrowRow(c *Arrow) *arrowRow {
 // done clears t for reuse.
 func (t *arrowRow) done() {
 	clear(t.r)
-	t.touched = t.touched[:0]
+	t.touched, t.nearOf = t.touched[:0], t.nearOf[:0]
 	arrowRows.Put(t)
+}
+
+// mostNear is the number of columns up to which a row copies the covariances of its columns.
+const mostNear = 512
+
+// setNear makes near the covariances of the touched columns. They are spread over the covariance of the
+// border, so reading them takes longer than the product.
+func (t *arrowRow) setNear(c *Arrow) {
+	if slices.Equal(t.touched, t.nearOf) {
+		return
+	}
+	m := len(c.Border)
+	t.nearOf, t.near = append(t.nearOf[:0], t.touched...), t.near[:0]
+	for k, i := range t.touched {
+		row := c.cov[int(i)*m : (int(i)+1)*m]
+		for _, j := range t.touched[:k+1] {
+			t.near = append(t.near, row[j])
+		}
+	}
 }
 
 // variance returns rᵀS⁻¹r + own.
@@ -166,27 +192,77 @@ func (t *arrowRow) variance(c *Arrow) float64 {
 	for i := range d {
 		v += t.r[i] * (2*floats.Dot(p[i*m:i*m+i], t.r[:i]) + p[i*m+i]*t.r[i])
 	}
-	for k, i32 := range t.touched {
-		i := int(i32)
-		s := floats.Dot(p[i*m:i*m+d], t.r[:d])
-		for _, j := range t.touched[:k] {
-			s += p[i*m+int(j)] * t.r[j]
+	if len(t.touched) > mostNear {
+		for k, i32 := range t.touched {
+			i := int(i32)
+			s := floats.Dot(p[i*m:i*m+d], t.r[:d])
+			for _, j := range t.touched[:k] {
+				s += p[i*m+int(j)] * t.r[j]
+			}
+			v += t.r[i] * (2*s + p[i*m+i]*t.r[i])
 		}
-		v += t.r[i] * (2*s + p[i*m+i]*t.r[i])
+		return v
+	}
+	t.setNear(c)
+	t.at = t.at[:0]
+	for _, j := range t.touched {
+		t.at = append(t.at, t.r[j])
+	}
+	near := t.near
+	for k, i32 := range t.touched { // the additions have the same order as above
+		i := int(i32)
+		s, r := floats.Dot(p[i*m:i*m+d], t.r[:d]), t.at[k]
+		for l, x := range t.at[:k] {
+			s += near[l] * x
+		}
+		v += r * (2*s + near[k]*r)
+		near = near[k+1:]
 	}
 	return v
 }
 
-// Variances implements Cov.
+// arrowPart is the number of rows whose variances a goroutine computes at a time.
+const arrowPart = 1024
+
+// Variances implements Cov. It computes the rows of a level one after the other, because they meet the
+// same columns of the border.
 func (c *Arrow) Variances(dst []float64, x *design.Matrix, index []int) {
 	c.Inverse()
-	t := newArrowRow(c)
-	defer t.done()
-	for a := range dst {
-		ind, val := x.Row(dense.Index(index, a))
-		t.set(c, ind, val)
-		dst[a] = t.variance(c)
+	order := c.byLevel(x, index, len(dst))
+	parallel.For(len(dst), arrowPart, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+		t := newArrowRow(c)
+		defer t.done()
+		for a := lo; a < hi; a++ {
+			to := dense.Index(order, a)
+			ind, val := x.Row(dense.Index(index, to))
+			t.set(c, ind, val)
+			dst[to] = t.variance(c)
+		}
+	})
+}
+
+// byLevel returns the numbers of the n rows of x at index, sorted by their level of the first factor.
+// It returns nil, the order of the rows, if the order does not matter.
+func (c *Arrow) byLevel(x *design.Matrix, index []int, n int) []int {
+	if !c.Crossed() || x.Sparse == nil || n < 2 {
+		return nil
 	}
+	f := &c.Blocks[0]
+	order, level := make([]int, n), make([]int32, n)
+	for a := range n {
+		order[a], level[a] = a, int32(f.Levels)
+		ind, _ := x.Row(dense.Index(index, a))
+		for _, j := range ind {
+			if c.where[j] < 0 {
+				level[a] = int32((int(j) - f.First) / f.Q)
+				break
+			}
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(level[a], level[b]), cmp.Compare(a, b))
+	})
+	return order
 }
 
 // Diag implements Cov.
