@@ -183,7 +183,7 @@ func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	case LogNormal: // Gaussian in log y, except if y is censored
 		quadratic = !slices.ContainsFunc(t.Y, func(y float64) bool { return y <= 0 })
 	}
-	// The few nodes of narrowLogProb may miss bumps of a custom likelihood.
+	// The few nodes of smoothLogProb may miss bumps of a custom likelihood.
 	smooth := viewOf(lik).LogProbs(t.Y) != nil
 	switch lik.(type) {
 	case BernoulliLogit, BernoulliProbit, GaussianNoise, Laplace, LogNormal:
@@ -191,7 +191,7 @@ func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	}
 	logProb := func(y, m, v float64) float64 {
 		if smooth {
-			if logp, ok := narrowLogProb(lik, y, m, v); ok {
+			if logp, ok := smoothLogProb(lik, y, m, v); ok {
 				return logp
 			}
 		}
@@ -224,6 +224,18 @@ func narrowLogProb(l Likelihood, y, m, v float64) (logp float64, ok bool) {
 		return 0, false
 	}
 	return expect.LogMean(func(eta float64) float64 { return l.LogProb(y, eta) }, m, s)
+}
+
+// smoothLogProb returns log ∫ p(y|η) N(η|m, v) dη of a smooth likelihood from a few dozen nodes. It
+// returns false if they do not suffice.
+func smoothLogProb(l Likelihood, y, m, v float64) (logp float64, ok bool) {
+	if logp, ok = narrowLogProb(l, y, m, v); ok || !(v > 0) || !expect.Valid(m, v) {
+		return logp, ok
+	}
+	if _, ok := l.(StudentT); ok {
+		return 0, false // equally spaced nodes may miss its peak, if the peak is in the tail of N(m, v)
+	}
+	return expect.LogMeanWide(func(eta float64) float64 { return l.LogProb(y, eta) }, m, math.Sqrt(v))
 }
 
 // classLogProb returns log p(y) under independent scores with means m and variances v.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -253,6 +254,47 @@ func TestNarrowLogProb(t *testing.T) {
 	}
 	if _, ok := narrowLogProb(StudentT{Scale: 1e-3}, 0, 0.1, 0.04); ok {
 		t.Error("few nodes resolve a narrow peak")
+	}
+}
+
+// TestSmoothLogProb is TestNarrowLogProb for wide Gaussians and narrow peaks.
+func TestSmoothLogProb(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lik Likelihood
+		y   []float64
+	}{
+		{Poisson{}, []float64{0, 3, 200, 1e6}}, {NegativeBinomial{Shape: 0.5}, []float64{0, 3, 200}},
+		{NegativeBinomial{Shape: 1e6}, []float64{0, 3, 1e5}}, {Binomial{Trials: 20}, []float64{0, 7, 20}},
+		{Gamma{Shape: 3}, []float64{0.01, 1, 40}}, {Gamma{Shape: 1e4}, []float64{0.01, 1}},
+		{Exponential{}, []float64{0, 1, 40}}, {Weibull{Shape: 2}, []float64{0.1, -3, 9}},
+		{LogNormal{Scale: 0.3}, []float64{0.1, -3}}, {Ordinal{}, []float64{0, 1}},
+		{ZeroInflated{}, []float64{0, 5}}, {Hurdle{Shape: 2}, []float64{0, 1, 9}},
+		{Beta{Precision: 20}, []float64{0.01, 0.5}}, {BetaBinomial{Trials: 9}, []float64{0, 4}},
+	} {
+		known := 0
+		for _, y := range c.y {
+			for _, m := range []float64{-3, 0, 1.7, 14} {
+				for _, s := range []float64{0.1, 0.45, 0.9, 2, 5} {
+					want, bound := predictiveLogProb(c.lik, y, m, s*s)
+					got, ok := smoothLogProb(c.lik, y, m, s*s)
+					if !ok {
+						continue
+					}
+					known++
+					if !(math.Abs(got-want) <= bound+1e-11*(1+math.Abs(want))) {
+						t.Errorf("%T%+v, y = %v under N(%v, %v²): %v, want %v ± %v", c.lik, c.lik, y, m,
+							s, got, want, bound)
+					}
+				}
+			}
+		}
+		if !reflect.DeepEqual(c.lik, Gamma{Shape: 1e4}) && known < 9*len(c.y) {
+			t.Errorf("%T%+v: %d values of %d", c.lik, c.lik, known, 20*len(c.y))
+		}
+	}
+	if _, ok := smoothLogProb(StudentT{DF: 2, Scale: 1e-3}, 8, 0, 0.81); ok {
+		t.Error("equally spaced nodes find a narrow peak in the tail")
 	}
 }
 
