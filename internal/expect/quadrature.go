@@ -471,19 +471,27 @@ type quadPanel struct {
 	quadSum
 }
 
-// quadPanels is the largest number of panels.
-const quadPanels = 128
+const (
+	quadPanels = 128 // largest number of panels
+
+	// A bisection is futile if the integrals over both halves add up to the integral over the panel to
+	// quadSame, and the errors of the halves are at least quadNoBetter times its error. Then the error
+	// is rounding of f. After quadFutile such bisections Adaptive ends, as QUADPACK does.
+	quadSame     = 1e-5
+	quadNoBetter = 0.99
+	quadFutile   = 6
+)
 
 // Adaptive integrates the three components of f over [cuts[0], cuts[n−1]]. The cuts must not
 // decrease, and it starts from the panels between them. It bisects the panel with the largest
-// error, relative to the integrals of absolute values, until every component is within tol or
-// there are 128 panels.
+// error, relative to the integrals of absolute values, until every component is within tol, or
+// there are 128 panels, or bisections no longer change the integrals nor reduce the error.
 //
 // Err bounded the error of all smooth f that were tried. A corner or a jump of f must be a cut,
 // because Err may be too small otherwise.
 func Adaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum {
 	var panels [quadPanels]quadPanel
-	n := 0
+	n, futile := 0, 0
 	for i := 1; i < len(cuts); i++ {
 		if cuts[i] > cuts[i-1] {
 			panels[n] = quadKronrod(f, cuts[i-1], cuts[i])
@@ -514,18 +522,35 @@ func Adaptive(f func(x float64) [3]float64, cuts []float64, tol float64) quadSum
 				}
 			}
 		}
-		if worst < 0 || n == quadPanels {
+		if worst < 0 || n == quadPanels || futile == quadFutile {
 			for k := range 3 {
 				t.Err[k] += 4 * special.Eps * t.abs[k]
 			}
 			return t
 		}
-		a, b := panels[worst].a, panels[worst].b
-		mid := a + (b-a)/2
-		panels[worst] = quadKronrod(f, a, mid)
-		panels[n] = quadKronrod(f, mid, b)
+		p := panels[worst]
+		mid := p.a + (p.b-p.a)/2
+		panels[worst], panels[n] = quadKronrod(f, p.a, mid), quadKronrod(f, mid, p.b)
+		if p.rounded(&panels[worst], &panels[n], inv) {
+			futile++
+		}
 		n++
 	}
+}
+
+// rounded reports whether the bisection of p into l and r was futile, for the integrals whose inv is
+// not 0. Piessens et al. (1983) count the same in QAGS.
+func (p *quadPanel) rounded(l, r *quadPanel, inv [3]float64) bool {
+	for k, x := range inv {
+		if x == 0 || p.Err[k] == 0 {
+			continue
+		}
+		if math.Abs(p.Sum[k]-l.Sum[k]-r.Sum[k]) > quadSame*(l.abs[k]+r.abs[k]) ||
+			l.Err[k]+r.Err[k] < quadNoBetter*p.Err[k] {
+			return false
+		}
+	}
+	return true
 }
 
 // quadKronrod applies the Gauss-Kronrod pair with 10 and 21 nodes to [a, b], and estimates the

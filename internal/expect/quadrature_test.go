@@ -289,6 +289,28 @@ func TestAdaptive(t *testing.T) {
 	}
 }
 
+// TestAdaptiveRounding integrates functions with rounding errors above the tolerance. Bisections cannot
+// reduce them, so few are made, and the integral is as accurate as the function.
+func TestAdaptiveRounding(t *testing.T) {
+	t.Parallel()
+	for _, size := range []float64{1, 1e5, 1e7, 1e9, 1e11} {
+		calls := 0
+		got := expect.Adaptive(func(x float64) [3]float64 {
+			calls++
+			return [3]float64{math.Exp(size + x - size - x - x*x/2), math.Exp(-x * x / 2)}
+		}, []float64{-9, -3, 0, 3, 9}, 1e-13)
+		noise := size * special.Eps
+		for k, want := range [3]float64{math.Sqrt(2 * math.Pi), math.Sqrt(2 * math.Pi), 0} {
+			if e := math.Abs(got.Sum[k] - want); !(e <= 2*noise+1e-14) {
+				t.Errorf("size %v: integral %d is off by %.2g", size, k, e)
+			}
+		}
+		if calls > 2500 { // without the test of roundoff, 5,292
+			t.Errorf("size %v: %d calls", size, calls)
+		}
+	}
+}
+
 // TestReach checks that Reach extends as far out as grow requires, and that it cuts at 0, at y and
 // around both.
 func TestReach(t *testing.T) {
