@@ -161,11 +161,19 @@ func (o Ordinal) logProbs(y []float64) logprob.Rows {
 
 // logProbs implements fast.logProbs.
 func (b Beta) logProbs(y []float64) logprob.Rows {
-	points := make([]expect.BetaPoint, len(y))
+	phi, points := b.phi(), make([]expect.BetaPoint, len(y))
 	for i, y := range y {
-		points[i] = expect.NewBetaPoint(b.phi(), y)
+		points[i] = expect.NewBetaPoint(phi, y)
 	}
-	return logprob.Each(points)
+	if phi > logprob.BetaMost {
+		return logprob.Each(points)
+	}
+	own, odds := make([]float64, len(y)), make([]float64, len(y))
+	for i := range points {
+		own[i], odds[i] = points[i].Own()
+	}
+	return logprob.Beta(phi, own, odds, func(eta float64) float64 { return expect.BetaLevel(phi, eta) },
+		func(row int, eta float64) float64 { return points[row].LogProb(eta) })
 }
 
 // logProbs implements fast.logProbs.

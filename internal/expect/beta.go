@@ -88,6 +88,17 @@ func (p BetaPoint) LogProb(eta float64) float64 {
 	return p.logProb(&s, &t)
 }
 
+// BetaLevel returns the terms [½ log σ(η) − β(a)] + [½ log σ(−η) − β(b)] of log p(y|η), which do not
+// depend on y; see At.
+func BetaLevel(phi, eta float64) float64 {
+	s, t := betaSides(phi, eta)
+	return s.binet(phi) + t.binet(phi)
+}
+
+// Own returns the log odds λ of y, and the own for which log p(y|η) is own + BetaLevel −
+// φ(σ(η)(η−λ) − log(1+e^η)).
+func (p *BetaPoint) Own() (own, odds float64) { return p.norm + p.Phi*p.rest, p.logy - p.rest }
+
 // logProb returns log p(y|η) from the two sides of η.
 func (p *BetaPoint) logProb(s, t *betaSide) float64 {
 	return p.norm + s.binet(p.Phi) + t.binet(p.Phi) -
