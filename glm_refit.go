@@ -3,7 +3,6 @@ package pgsvi
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -73,9 +72,16 @@ func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
 	floats.SubTo(mean, p.ownMean(), p.prior.Mean)
 	g.lin.X.Mul(at.M, mean, nil)
 	p.cov.Variances(at.V, g.lin.X, nil)
+	var prior []float64
 	for i, v := range at.V {
-		_, x := g.lin.X.Row(i)
-		if !(v > 0) && floats.Norm(x, math.Inf(1)) > 0 {
+		if v > 0 {
+			continue
+		}
+		if prior == nil {
+			prior = make([]float64, n)
+			p.prior.Variances(prior, g.lin.X)
+		}
+		if !(v == 0 && prior[i] == 0) { // effects with standard deviations of 0 have no variance
 			return i, false
 		}
 	}

@@ -244,10 +244,14 @@ func TestCheckSeeds(t *testing.T) {
 }
 
 // apart returns the largest difference of the means, in standard deviations of q, and the largest
-// difference of the logarithms of the standard deviations.
+// difference of the logarithms of the standard deviations. Effects whose standard deviations are 0
+// in both must have equal means.
 func apart(p, q *GLMPosterior) (mean, sd float64) {
 	m0, s0, m, s := q.Mean(nil), q.SD(nil), p.Mean(nil), p.SD(nil)
 	for j := range m {
+		if s[j] == 0 && s0[j] == 0 && m[j] == m0[j] {
+			continue
+		}
 		mean = math.Max(mean, math.Abs(m[j]-m0[j])/s0[j])
 		sd = math.Max(sd, math.Abs(math.Log(s[j]/s0[j])))
 	}
