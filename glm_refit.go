@@ -55,6 +55,10 @@ func (g *GLM) refit(ctx context.Context) (*GLMPosterior, error) {
 // mostFitGap is the largest distance, in nats, of a fit of all rows from its optimum.
 const mostFitGap = 1e-4
 
+// mostMeanRounding is the largest movement, in standard deviations, of the mean after Remove that
+// trials of rounding may cause. The mean is then off by less than 1e-6 standard deviations.
+const mostMeanRounding = 2e-7
+
 // mostTold is the largest computed information of a row under a log-concave likelihood, γ_n times
 // the variance of η_n. The exact information is 1 for a flat prior.
 const mostTold = 1.001

@@ -646,10 +646,6 @@ func (s *glmStream) without(r *removal) error {
 	return nil
 }
 
-// mostMeanRounding is the largest movement, in standard deviations, of the mean after Remove that
-// trials of rounding may cause. The mean is then off by less than 1e-6 standard deviations.
-const mostMeanRounding = 2e-7
-
 // mostSiteError is the largest error of the mean, in standard deviations, due to sites that have
 // not converged.
 const mostSiteError = 1

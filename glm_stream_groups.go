@@ -566,6 +566,14 @@ func (s *groupStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) er
 	if err := next.Without(f, exact); err != nil {
 		return s.unremoved(n, err)
 	}
+	left, leftCov, err := next.Solve(&s.halt)
+	if err != nil {
+		return s.unremoved(n, err)
+	}
+	if off := next.MeanRounding(f, mean, left, leftCov); !(off <= mostMeanRounding) {
+		return fmt.Errorf("pgsvi: without these %d rows rounding moves the mean by %.2g standard "+
+			"deviations; fit the remaining rows: %w", n, off, ErrNotPosDef)
+	}
 	s.rows = s.len() - n
 	s.frozen, s.act, s.fresh, s.from = next, term.NewBuffer(s.dim()), 0, nil
 	s.g.lin.Prior = *next.Prior

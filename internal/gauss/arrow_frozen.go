@@ -339,6 +339,35 @@ func (x *Frozen) Without(f *Frozen, exact bool) error {
 	return nil
 }
 
+// MeanRounding estimates how far rounding moves the mean of x, in standard deviations. The Gaussian x
+// is f without some of its rows, the mean and the covariance c belong to x, and mean0 to f. Weight j
+// contributes up to (P_ii P_jj)^½|m_j| to h_i, where P = XᵀΓX of f. If rows leave, its rounding stays.
+func (x *Frozen) MeanRounding(f *Frozen, mean0, mean []float64, c *Arrow) (off float64) {
+	s := x.Shape
+	e, m := &s.Blocks[0], len(s.Border)
+	variance := make([]float64, c.Cols)
+	c.Diag(variance)
+	each := func(visit func(j int, before, left float64)) {
+		for i := range e.Levels * e.Q {
+			at := i*e.Q + i%e.Q
+			visit(e.First+i, math.Abs(f.Sums.D[at]), math.Abs(x.Sums.D[at]))
+		}
+		for i, j := range s.Border {
+			visit(j, math.Abs(f.Sums.A[i*m+i]), math.Abs(x.Sums.A[i*m+i]))
+		}
+	}
+	size := 0.0
+	each(func(j int, before, _ float64) {
+		size = math.Max(size, math.Sqrt(before)*math.Max(math.Abs(mean0[j]), math.Abs(mean[j])))
+	})
+	each(func(j int, before, left float64) {
+		if before != left {
+			off = math.Max(off, dense.Epsilon*size*math.Sqrt(before*variance[j]))
+		}
+	})
+	return off
+}
+
 // Rows that are taken out at another posterior than the one at which their sites were frozen may leave
 // a negative precision, of at most leastNegative of the precision before. A precision of roundedOff of
 // the precision before is rounding.

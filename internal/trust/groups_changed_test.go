@@ -2,6 +2,8 @@ package trust
 
 import (
 	"context"
+	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -94,5 +96,52 @@ func TestUpdateGroups(t *testing.T) {
 			c.other > 1+c.done/100) || c.refused > c.done/mostMoved {
 			t.Errorf("%v", c)
 		}
+	}
+}
+
+// TestRemoveHeavy removes rows with most of the precision from posteriors without their rows. The mean
+// must be exact, or the error must tell how far rounding moves it.
+func TestRemoveHeavy(t *testing.T) {
+	ctx, rng := context.Background(), rand.New(rand.NewPCG(1, 43))
+	refused := 0
+	for digits := range 13 {
+		heavy := math.Pow(10, float64(digits))
+		p := &trustProblem{lik: GaussianNoise{Var: 1}, x: mat.NewDense(40, 6, nil),
+			mean: make([]float64, 6), variance: []float64{1, 1, 1, 1, 1, 1},
+			groups: &trustGroups{common: 1, opt: []Group{{First: 1, Levels: 5, Fixed: true,
+				SD: []float64{1}}}}}
+		var gone, rest []int
+		for i := range 40 {
+			p.x.SetRow(i, make([]float64, 6))
+			p.x.Set(i, 0, rng.NormFloat64())
+			p.x.Set(i, 1+i%5, 1)
+			p.y = append(p.y, 3+rng.NormFloat64())
+			if i%2 == 0 {
+				gone, p.weight = append(gone, i), append(p.weight, heavy)
+			} else {
+				rest, p.weight = append(rest, i), append(p.weight, 1)
+			}
+		}
+		all, ok := p.settled()
+		want, also := p.selectRows(rest).settled()
+		if !ok || !also {
+			t.Fatalf("weights of %g: a fit does not converge", heavy)
+		}
+		got, err := testkit.Reread(t, all, Load[*GLMPosterior]).Remove(ctx,
+			p.selectRows(gone).rows())
+		if err != nil {
+			if refused++; !errors.Is(err, ErrNotPosDef) {
+				t.Errorf("weights of %g: %v", heavy, err)
+			}
+			continue
+		}
+		m, s := apart(got, want)
+		t.Logf("weights of %g: means %.2g sd apart, sds %.2g", heavy, m, s)
+		if !(m <= 1e-6 && s <= 1e-6) {
+			t.Errorf("weights of %g: means %v sd apart, logarithms of sds %v", heavy, m, s)
+		}
+	}
+	if refused == 0 || refused > 6 {
+		t.Errorf("%d of 13 are refused", refused)
 	}
 }
