@@ -563,7 +563,7 @@ func (s *groupStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) er
 	if _, _, err := next.Solve(&s.halt); err != nil {
 		return s.unremoved(n, err)
 	}
-	if err := next.Without(f, exact); err != nil {
+	if err := next.Without(f, exact, s.g.lin.Terms.Concave()); err != nil {
 		return s.unremoved(n, err)
 	}
 	left, leftCov, err := next.Solve(&s.halt)
@@ -586,8 +586,9 @@ func (s *groupStream) unremoved(n int, err error) error {
 	if h := s.halt.Err(); h != nil || !errors.Is(err, ErrNotPosDef) {
 		return err
 	}
-	return fmt.Errorf("pgsvi: without these %d rows: %w; remove only rows that were added, or fit the "+
-		"remaining rows", n, err)
+	return fmt.Errorf("pgsvi: without these %d rows: %w; remove only rows that were added, fit the "+
+		"remaining rows, or remove rows from a posterior that has its rows (GLMPosterior.WithRows)", n,
+		err)
 }
 
 // removeMoments takes the rows out of the moments.

@@ -295,9 +295,10 @@ func (p *FrozenPart) Means(h *parallel.Halt) ([]float64, error) {
 
 // Without checks x, which is f without some of its rows. The error wraps sentinel.ErrNotPosDef if a
 // level or the border has less than no rows, or if rounding may be all that is left. With exact set,
-// the sites that were taken out are the sites in f; otherwise they are close to them. A level or a
-// column of the border that has only rounding left has no rows.
-func (x *Frozen) Without(f *Frozen, exact bool) error {
+// the sites that were taken out are the sites in f; otherwise they are close to them. Without concave
+// set, sites may have negative precisions, so the sign of a sum tells nothing. A level or a column of
+// the border that has only rounding left has no rows.
+func (x *Frozen) Without(f *Frozen, exact, concave bool) error {
 	s := x.Shape
 	e, m := &s.Blocks[0], len(s.Border)
 	q := e.Q
@@ -305,16 +306,22 @@ func (x *Frozen) Without(f *Frozen, exact bool) error {
 	if exact {
 		least = -roundedOff
 	}
+	less := func(now, before float64) bool { // less than no rows
+		if before == 0 {
+			return now < 0 || now != 0 && !concave
+		}
+		return concave && now < least*before
+	}
 	for g := range e.Levels {
 		none := true
 		for i := range q {
 			at := (g*q+i)*q + i
 			now, before := x.Sums.D[at], f.Sums.D[at]
-			if now < least*before || now < 0 && before == 0 {
+			if less(now, before) {
 				return fmt.Errorf("level %d of the largest group has less than no rows: %w", g,
 					sentinel.ErrNotPosDef)
 			}
-			none = none && math.Abs(now) <= roundedOff*before
+			none = none && math.Abs(now) <= roundedOff*math.Abs(before)
 		}
 		if none {
 			clear(x.Sums.D[g*q*q : (g+1)*q*q])
@@ -325,11 +332,11 @@ func (x *Frozen) Without(f *Frozen, exact bool) error {
 	}
 	for i := range m {
 		now, before := x.Sums.A[i*m+i], f.Sums.A[i*m+i]
-		if now < least*before || now < 0 && before == 0 {
+		if less(now, before) {
 			return fmt.Errorf("weight %d has less than no rows: %w", s.Border[i],
 				sentinel.ErrNotPosDef)
 		}
-		if math.Abs(now) <= roundedOff*before {
+		if math.Abs(now) <= roundedOff*math.Abs(before) {
 			for j := range m {
 				x.Sums.A[i*m+j], x.Sums.A[j*m+i] = 0, 0
 			}
