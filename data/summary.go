@@ -10,6 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/table"
+	"gonum.org/v1/gonum/mat"
 )
 
 // A Summary holds the results of a fitted formula: coefficients, smooth curves and variance
@@ -53,6 +54,9 @@ type Coefficient struct {
 	// predictor is the log odds, rate ratios for counts, and ratios of means or of times to an event
 	// for positive numbers. Otherwise they are NaN.
 	Ratio, RatioLo, RatioHi float64
+	// NoRows is set if no row with a positive weight has a part in the effect, such as the
+	// interaction of two levels that never meet. The posterior is then the prior.
+	NoRows bool
 }
 
 // A Cut is a cut point c between two levels of an Ordinal: P(Y ≤ lower level|η) = σ(c − η). η is the
@@ -185,6 +189,7 @@ const normal975 = 1.959963984540054
 
 // coefficients returns the effects per unit of their columns.
 func (m *Model) coefficients(post *pgsvi.GLMPosterior, ratios bool) (all []Coefficient) {
+	known := m.varied()
 	add := func(name string, g []float64, sd float64) {
 		mean, own, err := post.Contrast(g)
 		if err != nil {
@@ -192,7 +197,11 @@ func (m *Model) coefficients(post *pgsvi.GLMPosterior, ratios bool) (all []Coeff
 		}
 		c := Coefficient{Name: name, Mean: mean, SD: own, Lo: mean - normal975*own,
 			Hi: mean + normal975*own, PerSD: mean * sd,
-			Ratio: math.NaN(), RatioLo: math.NaN(), RatioHi: math.NaN()}
+			Ratio: math.NaN(), RatioLo: math.NaN(), RatioHi: math.NaN(),
+			NoRows: true}
+		for j, x := range g {
+			c.NoRows = c.NoRows && (x == 0 || j < len(known) && !known[j])
+		}
 		if ratios && name != interceptName {
 			c.Ratio, c.RatioLo, c.RatioHi = math.Exp(c.Mean), math.Exp(c.Lo), math.Exp(c.Hi)
 		}
@@ -240,6 +249,31 @@ func (m *Model) cutPoints(post *pgsvi.GLMPosterior) (all []Cut) {
 		all = append(all, c)
 	}
 	return all
+}
+
+// varied reports for each feature whether it is not 0 in a row with a positive weight.
+func (m *Model) varied() []bool {
+	n, cols := m.X.Dims()
+	any := make([]bool, cols)
+	sparse, _ := m.X.(*pgsvi.Sparse)
+	var row []float64
+	for i := range n {
+		if m.Weights != nil && !(m.Weights[i] > 0) {
+			continue
+		}
+		if sparse != nil {
+			ind, val := sparse.Row(i)
+			for k, j := range ind {
+				any[j] = any[j] || val[k] != 0
+			}
+			continue
+		}
+		row = mat.Row(row, i, m.X)
+		for j, v := range row {
+			any[j] = any[j] || v != 0
+		}
+	}
+	return any
 }
 
 const interceptName = "(Intercept)"
@@ -742,7 +776,7 @@ func (s *Summary) String() string {
 	if s.ratio != "" {
 		head = append(head, s.ratio, "2.5%", "97.5%")
 	}
-	lines, sure := [][]string{head}, []string{""}
+	lines, sure, noRows := [][]string{head}, []string{""}, false
 	for _, c := range s.Coefficients {
 		line := []string{c.Name}
 		for _, v := range []float64{c.Mean, c.SD, c.Lo, c.Hi} {
@@ -757,6 +791,9 @@ func (s *Summary) String() string {
 		star := ""
 		if c.Lo > 0 || c.Hi < 0 {
 			star = " *"
+		}
+		if c.NoRows {
+			star, noRows = " no rows", true
 		}
 		lines, sure = append(lines, line), append(sure, star)
 	}
@@ -779,6 +816,10 @@ func (s *Summary) String() string {
 		for _, line := range lines {
 			b.WriteString(strings.TrimRight(strings.Join(line, "  "), " ") + "\n")
 		}
+	}
+
+	if noRows {
+		b.WriteString("no rows: no row has this combination of values, so the line shows the prior\n")
 	}
 	return b.String() + s.componentsText()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,6 +220,48 @@ func TestSummaryRatios(t *testing.T) {
 	}
 	if text := s.String(); !strings.Contains(text, "odds ratio") {
 		t.Error(text)
+	}
+}
+
+// TestSummaryNoRows checks that a table marks interactions of levels that never meet, and nothing else.
+func TestSummaryNoRows(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for formula, want := range map[string][]string{
+		"y ~ a*b":       {"a=a:b=w"},
+		"y ~ a*b*x":     {"a=a:b=w", "a=a:b=w:x"},
+		"y ~ a + b + x": nil,
+	} {
+		text := "y,x,a,b,w\n"
+		for i := range 120 {
+			a, b, weight := "cab"[i%3:i%3+1], "uvw"[i/3%3:i/3%3+1], 1
+			if a == "a" && b == "w" {
+				weight = 0
+				if i%2 == 0 {
+					b = "u"
+				}
+			}
+			text += fmt.Sprintf("%g,%g,%s,%s,%d\n", rng.NormFloat64(), 5+rng.NormFloat64(), a, b, weight)
+		}
+		m := mustModel(t, tableOf(t, text), formula+" + weight(w)")
+		post, _ := mustFit(t, m, nil)
+		s := m.Summary(post)
+		var got []string
+		for _, c := range s.Coefficients {
+			if c.NoRows {
+				got = append(got, c.Name)
+				if math.Abs(c.Mean) > 1e-9*c.SD {
+					t.Errorf("%s: %+v has no rows, but a mean", formula, c)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: no rows for %q, want %q", formula, got, want)
+		}
+		if n := strings.Count(s.String(), " no rows\n"); n != len(want) ||
+			strings.Contains(s.String(), "no rows: ") != (n > 0) {
+			t.Errorf("%s: %d lines without rows:\n%v", formula, n, s)
+		}
 	}
 }
 
