@@ -49,6 +49,7 @@ type Base interface {
 //	factored  solves with a target               Cover and Move
 //	blocker   steps of blocks of terms           an error that requests steps of all terms
 //	prover    a proof of its own                 the proof of moveProof
+//	solver    how exactly the mean is solved     no bound by rows in that proof
 //	keeper    keeps more than the sites          nothing is kept
 //	aimer     a curvature that sites lack        the targets of the terms
 //	reacher   a bound on the step of its aim     shorter steps of means and precisions
@@ -154,6 +155,14 @@ type (
 		ready() (bool, error)
 		prove(within float64) (Proof, error)
 		decrement() float64
+	}
+
+	// solver knows how exactly it solves for means.
+	solver interface {
+		// unsolved returns a bound on the ELBO that the current mean lacks because it solves Λ0m = Xᵀa
+		// only up to rounding, for the a and γ of the current sites. It stores the differences of
+		// the given means of the variables from Xm in drift. It returns +Inf if it has no bound.
+		unsolved(drift, a, gamma, mean []float64) float64
 	}
 
 	// keeper stores results that depend on the sites, such as a covariance, a factor or weights.
