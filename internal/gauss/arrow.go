@@ -265,7 +265,7 @@ func eliminateTwo(k, r, d, l []float64) (det float64) {
 func eliminateMany(k, r, d, l []float64, q int) (det float64) {
 	var dl, mg [MostEffects * MostEffects]float64
 	SmallMul(dl[:], d, l, q)
-	smallMulT(mg[:], l, dl[:], q)
+	SmallMulT(mg[:], l, dl[:], q)
 	for j := range q {
 		mg[j*q+j]++
 	}
@@ -483,8 +483,8 @@ func AddTimes(y []float64, a float64, x []float64) {
 // SmallMul stores the product of the q×q matrices x and y in dst.
 func SmallMul(dst, x, y []float64, q int) { smallProduct(dst, x, y, q, q, 1) }
 
-// smallMulT stores xᵀy in dst.
-func smallMulT(dst, x, y []float64, q int) { smallProduct(dst, x, y, q, 1, q) }
+// SmallMulT stores xᵀy in dst.
+func SmallMulT(dst, x, y []float64, q int) { smallProduct(dst, x, y, q, 1, q) }
 
 // smallProduct is SmallMul for an x whose element (i, k) is x[i·row + k·col].
 func smallProduct(dst, x, y []float64, q, row, col int) {

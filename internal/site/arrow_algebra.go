@@ -178,6 +178,10 @@ func (a *arrow) inModel(x *gauss.ArrowMean) []float64 {
 func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	e, err := s.BaseAlgebra.Evaluate(within)
 	a := s.mover
+	if err == nil && e.Gap <= covarianceGap {
+		e.ELBOErr += a.rounding()
+		err = s.Workers.Halt.Err()
+	}
 	if err != nil || !a.sigma.learns() {
 		return e, err
 	}
@@ -201,6 +205,9 @@ func (s *ArrowAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	}
 	return e, nil
 }
+
+// covarianceGap is the gap, in nats, below which the rounding of the covariance may matter.
+const covarianceGap = 1e-2
 
 // sigmaGoal is how many nats per level the learned covariances may still gain if the goal is the
 // default, if the likelihood is log-concave. The standard deviations of many levels then have a

@@ -2,6 +2,7 @@ package site
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
@@ -77,4 +78,46 @@ func (a *arrow) unsolved(drift, coef, gamma, mean []float64) float64 {
 		dense.Epsilon*math.Sqrt(floats.Dot(x.V, x.V)+floats.Dot(x.Unit[d:], x.Unit[d:]))
 	root := math.Sqrt(2*max(0, common)+2*effects) + 2*off
 	return root * root
+}
+
+// covarianceRounding is the error of log|C|/|V| and of the variances in units of the rounding of the
+// diagonals of M_g and S.
+const covarianceRounding = 4
+
+// rounding estimates the error of the ELBO that is due to rounding of the covariance. A precise row
+// adds far more to an element of M_g or S than the rows that remain once other weights are summed out.
+// An error ε of each diagonal element p changes the logarithm of the determinant by ε Σ p v, where v
+// are the diagonal elements of the inverse.
+func (a *arrow) rounding() float64 {
+	if !a.moved || a.wide() {
+		return 0
+	}
+	c, q := &a.cur.by, a.fac[0].Q
+	var sum float64
+	l, dl, ldl, m1 := c.L[0], make([]float64, q*q), make([]float64, q*q), make([]float64, q*q)
+	for g := range a.fac[0].Levels {
+		gauss.SmallMul(dl, c.Sums.D[g*q*q:(g+1)*q*q], l, q)
+		gauss.SmallMul(m1, c.K[g*q*q:(g+1)*q*q], dl, q) // I − M⁻¹
+		gauss.SmallMulT(ldl, l, dl, q)
+		for i := range q {
+			sum += (1 + math.Abs(ldl[i*q+i])) * math.Abs(1-m1[i*q+i])
+		}
+	}
+	if m := len(a.shape.Border); m > 0 {
+		inv := slices.Clone(c.Chol)
+		dense.InvertUntil(a.crew.Halt, inv, m)
+		for i, p := range a.shape.Prec {
+			sum += (p + math.Abs(c.Sums.A[i*m+i])) * inv[i*m+i]
+		}
+		for k, f := range a.fac[1:] {
+			for i := range f.Levels * f.Q {
+				at, first, p := f.offset+i, f.offset+i/f.Q*f.Q, 1.0
+				for j := range f.Q {
+					p += math.Pow(c.L[k+1][j*f.Q+i%f.Q], 2) * math.Abs(c.Sums.A[(first+j)*m+first+j])
+				}
+				sum += p * inv[at*m+at]
+			}
+		}
+	}
+	return covarianceRounding * dense.Epsilon * sum
 }

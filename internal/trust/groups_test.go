@@ -645,8 +645,30 @@ var knownGroups = map[uint64]string{
 		"step is accepted, so it stalls at an L that is at least 1.5 nats short, with a gap of 16",
 	106: "a beta-binomial with an ELBO of −2e6: it stalls with a gap of 4e-5, and the best of its " +
 		"neighbors in L is 7e-5 nats higher",
+	1000: "Student-t under weights of 1e6, with an ELBO of 5e6: it stalls with a gap of 2e-5",
+	1040: "zero-inflated counts, a level per row without a prior: as 125",
+	1053: "zero-inflated counts under weights of 1e6: expectations overflow, and a run takes a minute",
+	1134: "hurdle counts: a standard deviation of 0 is a local optimum, and a neighbor with a " +
+		"standard deviation of 0.001 is 3e-5 nats higher",
+	1204: "zero-inflated counts, three effects in three rows without a prior: as 125",
+	1232: "zero-inflated counts under weights of 1e6: the ELBO of −6e6 is 5e-5 nats above the optimum " +
+		"of the reference, for an unknown reason",
+	1282: "Student-t under weights of 1e6: the ELBO of −1e6 is 1e-4 nats above the optimum of the " +
+		"reference, for an unknown reason",
 	125: "zero-inflated counts, 3 levels of 3 effects in 9 rows without a prior: the ELBO grows with a " +
 		"standard deviation without end (190 after 1000 passes), so there is no optimum",
+}
+
+// TestSeedsGroupsFixed checks seeds outside the range of CI that once failed.
+func TestSeedsGroupsFixed(t *testing.T) {
+	t.Parallel()
+	for seed, why := range map[uint64]string{
+		1082: "an ELBO without the rounding of precisions that are summed out",
+	} {
+		if v := judgeGroups(seed); len(v.violations()) > 0 {
+			t.Errorf("%s: %v", why, v)
+		}
+	}
 }
 
 // TestSeedsGroups fits random mixed models: all likelihoods, crossed and nested factors, slopes,
