@@ -296,7 +296,7 @@ func (p *FrozenPart) Means(h *parallel.Halt) ([]float64, error) {
 // Without checks x, which is f without some of its rows. The error wraps sentinel.ErrNotPosDef if a
 // level or the border has less than no rows, or if rounding may be all that is left. With exact set,
 // the sites that were taken out are the sites in f; otherwise they are close to them. Without concave
-// set, sites may have negative precisions, so the sign of a sum tells nothing. A level or a column of
+// set, sites may have negative precisions, so the sign of a sum does not matter. A level or a column of
 // the border that has only rounding left has no rows.
 func (x *Frozen) Without(f *Frozen, exact, concave bool) error {
 	s := x.Shape

@@ -157,7 +157,7 @@ type (
 		decrement() float64
 	}
 
-	// solver knows how exactly it solves for means.
+	// solver bounds the rounding of its means.
 	solver interface {
 		// unsolved returns a bound on the ELBO that the current mean lacks because it solves Λ0m = Xᵀa
 		// only up to rounding, for the a and γ of the current sites. It stores the differences of
