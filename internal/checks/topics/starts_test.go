@@ -139,7 +139,7 @@ func divided(c *Corpus, words *mat.Dense, topics int, rng *rand.Rand) *mat.Dense
 // were drawn.
 func TestLDADefaultStart(t *testing.T) {
 	t.Parallel()
-	seeds := testkit.Longer[uint64](4, testkit.Shorter[uint64](2, 1))
+	seeds := testkit.Shorter[uint64](4, 1) // two seeds miss the best of some corpora
 	starts := testkit.Shorter([]TopicStart{StartAuto, StartDocs, StartRandom},
 		[]TopicStart{StartAuto})
 	near := 0
