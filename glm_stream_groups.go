@@ -283,10 +283,13 @@ func (s *groupStream) freeze(ctx context.Context) error {
 	return nil
 }
 
+// exact reports whether the noise is Gaussian, so that sites depend on nothing that is fitted.
+func (s *groupStream) exact() bool { return s.g.lin.Terms.Noise() > 0 }
+
 // settled moves f to the best Σ, if it is learned, and returns the sites of the kept rows there. Sites
-// under a wrong Σ would stay wrong once they are frozen.
+// under a wrong Σ would stay wrong once they are frozen, unless the noise is Gaussian.
 func (s *groupStream) settled(f *gauss.Frozen) (*term.Marginals, error) {
-	if s.learns {
+	if s.learns && !s.exact() {
 		best, _, err := s.total(flushGain)
 		if err != nil {
 			return nil, err
@@ -353,6 +356,9 @@ func (s *groupStream) part(t *term.Buffer, lo, hi int) *term.Buffer {
 func (s *groupStream) sites(f *gauss.Frozen, t *term.Buffer, first int) (at *term.Marginals,
 	err error) {
 	terms := s.terms(t, first)
+	if s.exact() {
+		return s.known(terms)
+	}
 	solve := func() error {
 		at, err = site.FitFrozen(f, terms, t.Design(), s.crew())
 		return err
@@ -366,6 +372,20 @@ func (s *groupStream) sites(f *gauss.Frozen, t *term.Buffer, first int) (at *ter
 		return nil, h
 	}
 	return at, err
+}
+
+// known returns the sites of terms with Gaussian noise, about 0.
+func (s *groupStream) known(t *term.Terms) (*term.Marginals, error) {
+	at := &term.Marginals{}
+	at.Resize(t.Len())
+	clear(at.M)
+	clear(at.V)
+	if err := t.Expect(at, nil, s.crew()); err != nil {
+		return nil, err
+	}
+	copy(at.Gamma, at.Tg)
+	copy(at.A, at.D1)
+	return at, t.Overflow(at, nil)
 }
 
 // terms returns the terms of the rows of t, functions of η minus its prior mean.
@@ -414,14 +434,16 @@ func (s *groupStream) total(nats float64) (f *gauss.Frozen, sums *site.ArrowSums
 		sums.Use(s.crew())
 	}
 	for turn := 0; ; turn++ {
-		f = base.Clone()
-		if s.act.Rows() > 0 {
-			at, err := s.sites(base, s.act, s.seen-s.act.Rows())
-			if err != nil {
-				return nil, nil, err
-			}
-			if err := s.addSites(f, s.act, at, nil, 1); err != nil {
-				return nil, nil, err
+		if turn == 0 || !s.exact() {
+			f = base.Clone()
+			if s.act.Rows() > 0 {
+				at, err := s.sites(base, s.act, s.seen-s.act.Rows())
+				if err != nil {
+					return nil, nil, err
+				}
+				if err := s.addSites(f, s.act, at, nil, 1); err != nil {
+					return nil, nil, err
+				}
 			}
 		}
 		if !s.learns || turn == learnTurns {
