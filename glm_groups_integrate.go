@@ -8,6 +8,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
 )
 
 // This file integrates the posterior of a mixed model over the covariances of groups with few levels
@@ -28,6 +29,12 @@ func (p *GLMPosterior) integrateGroups(st Stepper) error {
 	if err != nil || grid == nil {
 		return err
 	}
+	p.setGrid(grid)
+	return nil
+}
+
+// setGrid makes p the mixture of the points of a grid.
+func (p *GLMPosterior) setGrid(grid *site.SigmaGrid) {
 	prob := make([]float64, len(grid.Points))
 	means, of := make([][]float64, len(prob)), make([]gauss.Cov, len(prob))
 	for k, x := range grid.Points {
@@ -42,7 +49,6 @@ func (p *GLMPosterior) integrateGroups(st Stepper) error {
 	}
 	p.setMixture(prob, means, of)
 	p.mixture.logMass = grid.LogMass
-	return nil
 }
 
 // savedGrid is the JSON form of a weightMixture over covariances of groups. The lists of all

@@ -495,17 +495,34 @@ func (s *groupStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 		}
 	}
 	if s.learns {
-		spread, err := site.SpreadFrozen(f, sums)
-		if err != nil {
+		if err := s.spread(p, f, sums); err != nil {
 			return nil, err
-		}
-		for i := range p.groups {
-			if p.groups[i].spread = nil; !p.groups[i].Fixed {
-				p.groups[i].spread = &spread[i]
-			}
 		}
 	}
 	return p, nil
+}
+
+// spread sets the uncertainty of Σ in p, the posterior at f. With Gaussian noise it also integrates p
+// over the Σ of groups with few levels.
+func (s *groupStream) spread(p *GLMPosterior, f *gauss.Frozen, sums *site.ArrowSums) error {
+	spread, err := site.SpreadFrozen(f, sums)
+	if err != nil {
+		return err
+	}
+	for i := range p.groups {
+		if p.groups[i].spread = nil; !p.groups[i].Fixed {
+			p.groups[i].spread = &spread[i]
+		}
+	}
+	if !s.exact() {
+		return nil
+	}
+	keepBest(p.groups)
+	grid, err := site.IntegrateFrozen(f, sums)
+	if err == nil && grid != nil {
+		p.setGrid(grid)
+	}
+	return err
 }
 
 // fit returns the posterior of a fit to the rows of t, and its model. It learns Σ if the stream does.

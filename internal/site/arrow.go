@@ -54,16 +54,19 @@ type arrow struct {
 	chunks      []int   // levels at which chunks of levels start, and the number of levels
 	at          []int32 // for each row and other factor, the first column in B_g, or −1
 
-	hb, hg           []float64 // Xᵀb
-	sorted           []float64 // a vector in the order of the base
-	cur, try         arrowState
-	moved, saved     bool // cur has a covariance; the saved state has one
-	few              bool // levels have few rows
-	gaussian         bool // the noise is Gaussian, so the sites do not follow L
-	pending          bool // try.L and the sums belong to the next Cover
-	held             bool // the last move kept the covariance of cur
-	sigma            sigma
-	past             *arrowPast // sites of other rows, or nil
+	hb, hg       []float64 // Xᵀb
+	sorted       []float64 // a vector in the order of the base
+	cur, try     arrowState
+	moved, saved bool // cur has a covariance; the saved state has one
+	few          bool // levels have few rows
+	gaussian     bool // the noise is Gaussian, so the sites do not follow L
+	pending      bool // try.L and the sums belong to the next Cover
+	held         bool // the last move kept the covariance of cur
+	sigma        sigma
+	past         *arrowPast // sites of other rows, or nil
+	// summed has the sums of Gaussian rows that are not kept, which replace the rows and their sites. It
+	// is nil if the rows are kept.
+	summed           *arrowState
 	crew             term.Crew
 	work             design.Work
 	inverse          []float64 // covariance of the border, for crossed factors

@@ -274,7 +274,14 @@ func (s *ArrowAlgebra) gain() (nats float64, ok bool) {
 const zRounding = 4
 
 // sums returns a state with the sums of the present sites and the present L.
-func (s *ArrowAlgebra) sums() *arrowState { return s.mover.sumsOf(&s.Cur) }
+func (s *ArrowAlgebra) sums() *arrowState {
+	a := s.mover
+	if a.summed == nil {
+		return a.sumsOf(&s.Cur)
+	}
+	return &arrowState{by: gauss.Arrow{ArrowShape: a.shape, L: gauss.CloneLists(a.cur.by.L),
+		Sums: a.summed.by.Sums}}
+}
 
 // FactorSpread is the uncertainty of a learned covariance: standard deviations of s_i and of
 // atanh ρ_ij, by the curvature of the ELBO plus log p(L). Elements of fixed parameters are 0.
@@ -325,7 +332,7 @@ func (s *ArrowAlgebra) Spread() ([]FactorSpread, error) {
 // answers returns the linear model of L and the sites at the present state. It is nil if it would be
 // wrong or too expensive.
 func (s *ArrowAlgebra) answers() *joint {
-	if a := s.mover; !s.Batch.plain && !s.Cur.Wild && a.joinable() {
+	if a := s.mover; a.summed == nil && !s.Batch.plain && !s.Cur.Wild && a.joinable() {
 		return a.linear(&s.Cur)
 	}
 	return nil

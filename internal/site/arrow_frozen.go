@@ -245,6 +245,24 @@ func SpreadFrozen(f *gauss.Frozen, s *ArrowSums) ([]FactorSpread, error) {
 	return s.Spread(f.L, &sums, f.HB, f.HG, 1)
 }
 
+// IntegrateFrozen returns the posterior over the covariances of factors with few levels at the sums of f,
+// whose rows have Gaussian noise and whose L is the best. It returns nil as ArrowAlgebra.Integrate does,
+// and if there is no density.
+func IntegrateFrozen(f *gauss.Frozen, s *ArrowSums) (*SigmaGrid, error) {
+	sums := wideSums(f)
+	grid, err := s.Integrate(f.L, &sums, f.HB, f.HG)
+	if err != nil || grid == nil || !f.Shape.Crossed() {
+		return grid, err
+	}
+	for i := range grid.Points { // without the zeros of wideSums
+		var ok bool
+		if grid.Points[i].Cov, ok = grid.Points[i].Cov.Compact(s.a.crew.Halt); !ok {
+			return nil, s.a.crew.Halt.Err()
+		}
+	}
+	return grid, nil
+}
+
 // wideSums returns the sums of f with all columns of the border in each B_g.
 func wideSums(f *gauss.Frozen) gauss.Sums {
 	sums := f.Sums

@@ -152,13 +152,20 @@ func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 
 // newGridRun returns a run from the state of s.
 func newGridRun(s *ArrowAlgebra) gridRun {
-	g := gridRun{from: s, lin: *s.mover.lin, fits: map[int]*gridFit{}, best: math.Inf(-1)}
+	a := s.mover
+	g := gridRun{from: s, lin: *a.lin, fits: map[int]*gridFit{}, best: math.Inf(-1)}
 	g.lin.Factors, g.lin.Near = nil, nil
+	if a.summed != nil {
+		g.closed = &gridClosed{sums: a.summed.by.Sums, hb: slices.Clone(a.hb), hg: slices.Clone(a.hg)}
+	}
 	return g
 }
 
 // levelsWithRows returns the number of levels of factor f with rows.
 func (a *arrow) levelsWithRows(f int) (n int) {
+	if a.summed != nil {
+		return a.summed.by.Filled(a.fac[f].Block)
+	}
 	seen := make([]bool, a.fac[f].Levels)
 	for _, g := range a.fac[f].level {
 		if g >= 0 && !seen[g] {

@@ -124,6 +124,21 @@ func (s *ArrowSums) Spread(l [][]float64, sums *gauss.Sums, hb, hg []float64, ra
 	return s.a.uncertainty(&s.t, nil, func() float64 { return rate })
 }
 
+// Integrate returns the posterior over the covariances of the factors with few levels, as
+// ArrowAlgebra.Integrate does, for Gaussian noise: the sums then hold at any L. l is the best L. The
+// points share the layout of the sums.
+func (s *ArrowSums) Integrate(l [][]float64, sums *gauss.Sums, hb, hg []float64) (*SigmaGrid, error) {
+	s.set(l, sums, hb, hg)
+	defer s.release()
+	a := s.a
+	defer func() { a.summed = nil }()
+	a.lin, a.gaussian, a.moved, a.summed = &LinearModel{}, true, true, &s.t
+	a.cur.by.ArrowShape, a.cur.by.L = a.shape, gauss.CloneLists(l)
+	alg := &ArrowAlgebra{mover: a}
+	alg.Workers = a.crew
+	return alg.Integrate()
+}
+
 // Length returns the largest change of an element of l, in units of the standard deviation of its
 // row.
 func (s *ArrowSums) Length(l, move [][]float64) (most float64) {
