@@ -207,13 +207,41 @@ func (g *GLM) learner(opt *LearnOptions, only bool) (Learner[*GLM, *GLMPosterior
 			"pgsvi: a %v covariance does not support learning; use DiagonalCovariance or "+
 				"FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
-	l := &glmLearner{glm: g}
-	if opt != nil {
-		l.opt = *opt
-	}
 	var variance []float64
 	if g.rows != nil {
 		variance = g.rows.columns.Variance
+	}
+	l, err := g.learnerBy(opt, only, variance, g.learnData())
+	if err != nil {
+		return nil, err
+	}
+	if l.opt.Integrate {
+		if err := cmp.Or(g.rowsKept("LearnOptions.Integrate"),
+			l.space.checkIntegrate(&l.opt)); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// learnData returns the scale of the responses of g, which determines the default priors.
+func (g *GLM) learnData() *learnData {
+	d := &learnData{}
+	weights := g.lin.Terms.Weight
+	if g.rows != nil { // rows that are not kept have the variances of columns without weights
+		weights = nil
+	}
+	d.scales(g.responses(), weights, likOf(g.lin.Terms))
+	return d
+}
+
+// learnerBy is learner for the given variances of the columns and the scale of the responses. A nil
+// variance means the variances of the rows of g.
+func (g *GLM) learnerBy(opt *LearnOptions, only bool, variance []float64, d *learnData) (*glmLearner,
+	error) {
+	l := &glmLearner{glm: g}
+	if opt != nil {
+		l.opt = *opt
 	}
 	if only { // all weights have the prior of g.lin
 		l.scale = learn.NewBlockPrior(&g.lin, 0, nil, false, nil)
@@ -234,12 +262,6 @@ func (g *GLM) learner(opt *LearnOptions, only bool) (Learner[*GLM, *GLMPosterior
 		return nil, err
 	}
 	l.space = &learnSpace{lik: likOf(g.lin.Terms)}
-	d := &learnData{}
-	weights := g.lin.Terms.Weight
-	if g.rows != nil { // rows that are not kept have the variances of columns without weights
-		weights = nil
-	}
-	d.scales(g.responses(), weights, likOf(g.lin.Terms))
 	l.space.coords = scaleCoords(l.scale.Spread, g.opt.PriorSD, d)
 	effects, rules := g.groupCoords(blocks)
 	l.space.effects = [2]int{blocks, blocks + len(effects)}
@@ -249,12 +271,6 @@ func (g *GLM) learner(opt *LearnOptions, only bool) (Learner[*GLM, *GLMPosterior
 		return nil, err
 	}
 	l.scale.Over(&l.space.Space)
-	if l.opt.Integrate {
-		if err := cmp.Or(g.rowsKept("LearnOptions.Integrate"),
-			l.space.checkIntegrate(&l.opt)); err != nil {
-			return nil, err
-		}
-	}
 	return l, nil
 }
 
