@@ -89,7 +89,9 @@ func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
 			return i, false
 		}
 	}
-	if !p.ofSites() || !g.lin.Terms.Concave() || g.lin.Terms.Expect(&at, nil, term.Crew{}) != nil {
+	terms := *g.lin.Terms
+	terms.Lik = viewOf(p.lik) // it may be learned
+	if !p.ofSites() || !terms.Concave() || terms.Expect(&at, nil, term.Crew{}) != nil {
 		return 0, true
 	}
 	for i, gamma := range at.Tg {

@@ -75,9 +75,13 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMP
 		return nil, fmt.Errorf(
 			"pgsvi: streams do not support Autoscale; set GLMOptions.PriorSD or Prior: %w",
 			ErrParam)
-	case o.Learn != nil || o.Blocks != nil:
-		return nil, fmt.Errorf("pgsvi: streams do not learn a prior; leave GLMOptions.Learn and "+
-			"Blocks nil, and first learn it from rows in memory: %w", ErrParam)
+	case o.Learn != nil && (len(o.Groups) == 0 || g.lin.Terms.Noise() == 0):
+		return nil, fmt.Errorf("pgsvi: streams learn only the noise of mixed models with "+
+			"GaussianNoise; leave GLMOptions.Learn nil, and first learn from rows in memory: %w",
+			ErrParam)
+	case o.Blocks != nil:
+		return nil, fmt.Errorf("pgsvi: streams do not support GLMOptions.Blocks; leave it nil: %w",
+			ErrParam)
 	case len(o.Groups) > 0:
 		s, err := newGroupStream(g, cols)
 		if err != nil {

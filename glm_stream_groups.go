@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -40,6 +41,7 @@ type groupStream struct {
 	// start is the prior with the L at which learning started, the scale of steps of L. It is set once
 	// rows are frozen in a stream that learns Σ.
 	start *gauss.Prior
+	noise *streamNoise // set if the stream learns Gaussian noise
 
 	from *GLMPosterior // posterior of all rows, or nil if not yet computed
 	halt parallel.Halt
@@ -67,6 +69,11 @@ func newGroupStream(g *GLM, cols int) (*groupStream, error) {
 	}
 	if err := g.setPrior(); err != nil {
 		return nil, err
+	}
+	if o.Learn != nil {
+		if s.noise, err = newStreamNoise(g); err != nil {
+			return nil, err
+		}
 	}
 	for i := range o.Groups {
 		r := &o.Groups[i]
@@ -230,9 +237,13 @@ func (s *groupStream) open(ctx context.Context) error {
 		}
 		start := g.lin.Prior
 		s.start = &start
+		if s.noise != nil {
+			s.noise.unit = groupUnit(g.lin.Terms)
+		}
 		s.g.lin.Prior, s.g.lin.Factors, s.g.groups = g.lin.Prior, g.lin.Factors, g.groups
 		if p != nil {
 			s.g.lin.Prior = *p.prior
+			s.g.lin.Terms = &term.Terms{Lik: viewOf(p.lik)}
 		} // otherwise a row has no expectation, and freeze finds it
 	}
 	s.frozen = gauss.NewFrozen(&s.g.lin.Prior)
@@ -274,6 +285,9 @@ func (s *groupStream) freeze(ctx context.Context) error {
 		return err
 	}
 	s.frozen, s.g.lin.Prior = base, *base.Prior
+	if s.noise != nil {
+		s.noise.add(s.g.opt.Groups, s.act, gone, 1)
+	}
 	rest := term.NewBuffer(s.dim())
 	for _, i := range kept {
 		rest.CopyRow(s.act, i)
@@ -426,10 +440,10 @@ const (
 )
 
 // total returns the frozen sums with the sites of the kept rows, at the best Σ to the given number of
-// nats if it is learned. The second result then has learned it.
+// nats if it is learned and the noise is not. The second result then has learned it.
 func (s *groupStream) total(nats float64) (f *gauss.Frozen, sums *site.ArrowSums, err error) {
-	base := s.frozen.Clone()
-	if s.learns {
+	base, learns := s.frozen.Clone(), s.learns && s.noise == nil
+	if learns {
 		sums = site.NewArrowSums(s.start, s.g.lin.Factors)
 		sums.Use(s.crew())
 	}
@@ -446,7 +460,7 @@ func (s *groupStream) total(nats float64) (f *gauss.Frozen, sums *site.ArrowSums
 				}
 			}
 		}
-		if !s.learns || turn == learnTurns {
+		if !learns || turn == learnTurns {
 			return f, sums, nil
 		}
 		gain, err := site.LearnFrozen(f, sums)
@@ -479,11 +493,19 @@ func (s *groupStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.noise != nil {
+		return s.learned(ctx, f)
+	}
+	return s.at(s.g, f, sums)
+}
+
+// at returns the posterior at f, which belongs to the model g. The sums have learned its Σ.
+func (s *groupStream) at(g *GLM, f *gauss.Frozen, sums *site.ArrowSums) (*GLMPosterior, error) {
 	mean, cov, err := f.Solve(&s.halt)
 	if err != nil {
 		return nil, err
 	}
-	p := s.g.posterior(mean, cov, s.len())
+	p := g.posterior(mean, cov, s.len())
 	if s.moments == nil {
 		return p, nil
 	}
@@ -499,6 +521,55 @@ func (s *groupStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 			return nil, err
 		}
 	}
+	return p, nil
+}
+
+// learned returns the posterior at the best noise, prior standard deviation and Σ, given the sums f of
+// all rows.
+func (s *groupStream) learned(ctx context.Context, f *gauss.Frozen) (*GLMPosterior, error) {
+	all := s.noise.clone()
+	all.add(s.g.opt.Groups, s.act, nil, 1)
+	g := *s.g
+	g.lin.Prior = *f.Prior
+	l, err := all.learner(&g)
+	if err != nil {
+		return nil, err
+	}
+	noise, rules := s.g.lin.Terms.Noise(), all.rules(s.g.lin.Factors)
+	e := site.EvidenceFrozen(f, site.NewArrowSums(s.start, rules), noise,
+		max(0, all.square), all.weight)
+	res, err := (&Solver{}).Run(ctx, &noiseSearch{l, learn.NewGroupsOf(l.scale, e), s.len()})
+	if err != nil {
+		return nil, err
+	}
+	st, best, err := bestOf(l.space, res, l.under)
+	if err != nil {
+		return nil, err
+	}
+	f.SetL(e.L())
+	f = f.Under(&best.lin.Prior, noise/best.lin.Terms.Noise())
+	start := *s.start
+	start.Prec = best.lin.Prior.Prec
+	sums := site.NewArrowSums(&start, rules)
+	sums.Use(s.crew())
+	for range learnTurns {
+		gain, err := site.LearnFrozen(f, sums)
+		if h := s.halt.Err(); h != nil {
+			return nil, h
+		}
+		if err != nil {
+			return nil, err
+		}
+		if gain < learnGain {
+			break
+		}
+	}
+	p, err := s.at(best, f, sums)
+	if err != nil {
+		return nil, err
+	}
+	p.learned = st.report(res, l)
+	p.setSpread(l.spread(st, p, l.groupTurns(st.run.Best.Theta, p)))
 	return p, nil
 }
 
@@ -614,6 +685,10 @@ func (s *groupStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) er
 			"deviations; fit the remaining rows: %w", n, off, ErrNotPosDef)
 	}
 	s.rows = s.len() - n
+	if s.noise != nil {
+		s.noise.add(s.g.opt.Groups, s.act, nil, 1)
+		s.noise.add(s.g.opt.Groups, gone, nil, -1)
+	}
 	s.frozen, s.act, s.fresh, s.from = next, term.NewBuffer(s.dim()), 0, nil
 	s.g.lin.Prior = *next.Prior
 	s.removeMoments(gone)

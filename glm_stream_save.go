@@ -184,6 +184,7 @@ type savedGroupStream struct {
 	Start   save.List[float64]       `json:"start,omitempty"` // L of the start of all groups
 	Kept    term.SavedBuffer         `json:"kept"`
 	Frozen  *savedFrozen             `json:"frozen,omitempty"`
+	Noise   *savedNoise              `json:"noise,omitempty"` // set if the noise is learned
 }
 
 // savedFrozen is the JSON form of a gauss.Frozen, whose prior is saved with the stream.
@@ -204,7 +205,7 @@ func (s *groupStream) save(w io.Writer) error {
 		return err
 	}
 	of := &savedGroupStream{Means: s.g.means, Given: s.moments != nil, Fresh: s.fresh,
-		Started: len(s.g.lin.Factors) > 0, Kept: s.act.Save()}
+		Started: len(s.g.lin.Factors) > 0, Kept: s.act.Save(), Noise: s.noise.save(s.g)}
 	if s.start != nil {
 		for _, b := range s.start.Blocks() {
 			of.Start = append(of.Start, b.L...)
@@ -284,6 +285,15 @@ func (s *savedGroupStream) load(of *savedGLMStream, lik Likelihood, prior *gauss
 	if err := g.opt.checkGroupStream(d, t.learns); err != nil {
 		return nil, err
 	}
+	if s.Noise != nil {
+		if g.lin.Terms.Noise() == 0 || !s.Given || s.Frozen != nil && (!s.Started || !(s.Noise.Unit > 0)) {
+			return nil, fmt.Errorf("the stream cannot learn noise: %w", ErrParam)
+		}
+		var err error
+		if t.noise, err = s.Noise.load(g); err != nil {
+			return nil, err
+		}
+	}
 	if err := t.act.Load(&s.Kept, func(y float64) error { return checkLabel(lik, y) }); err != nil {
 		return nil, fmt.Errorf("the kept rows: %w", err)
 	}
@@ -302,7 +312,8 @@ func (s *savedGroupStream) load(of *savedGLMStream, lik Likelihood, prior *gauss
 			len(blocks), len(s.Groups), of.Rows, ErrShape)
 	}
 	var err error
-	if t.frozen, err = s.Frozen.load(prior); err != nil || !t.learns || t.frozen == nil {
+	if t.frozen, err = s.Frozen.load(prior); err != nil || !t.learns && t.noise == nil ||
+		t.frozen == nil {
 		return t, err
 	}
 	start, rest := prior.WithBlocks(), []float64(s.Start)

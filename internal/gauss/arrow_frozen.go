@@ -100,6 +100,21 @@ func (x *Frozen) SetL(l [][]float64) {
 	x.Prior = x.Arrow().PriorOf(x.Prior)
 }
 
+// Under returns x with all sites to the power c, under a prior with the same blocks. It keeps L.
+func (x *Frozen) Under(prior *Prior, c float64) *Frozen {
+	y := x.Clone()
+	for _, v := range [][]float64{y.Sums.A, y.Sums.B, y.Sums.D, y.HB, y.HG} {
+		floats.Scale(c, v)
+	}
+	y.Shape.Prec = make([]float64, y.Shape.Common)
+	for i, j := range y.Shape.Border[:y.Shape.Common] {
+		y.Shape.Prec[i] = prior.Prec[j]
+	}
+	y.Prior = prior
+	y.SetL(x.L)
+	return y
+}
+
 // Arrow returns the Arrow of x, which is not factorized and shares its sums.
 func (x *Frozen) Arrow() *Arrow { return &Arrow{ArrowShape: x.Shape, L: x.L, Sums: x.Sums} }
 

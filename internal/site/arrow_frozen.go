@@ -245,6 +245,17 @@ func SpreadFrozen(f *gauss.Frozen, s *ArrowSums) ([]FactorSpread, error) {
 	return s.Spread(f.L, &sums, f.HB, f.HG, 1)
 }
 
+// EvidenceFrozen returns the evidence of the rows of f, which have Gaussian noise of the given variance,
+// from Σ w(y − o)² and Σ w over the rows. The prior mean must be 0. It starts at the L of f, and s must
+// not be used afterward.
+func EvidenceFrozen(f *gauss.Frozen, s *ArrowSums, noise, square, weight float64) *Evidence {
+	unit := f.Under(f.Prior, noise)
+	sums := wideSums(unit)
+	e := s.Evidence(&sums, unit.HB, unit.HG, square, weight)
+	e.t.by.L = gauss.CloneLists(f.L)
+	return e
+}
+
 // IntegrateFrozen returns the posterior over the covariances of factors with few levels at the sums of f,
 // whose rows have Gaussian noise and whose L is the best. It returns nil as ArrowAlgebra.Integrate does,
 // and if there is no density.

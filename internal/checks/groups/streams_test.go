@@ -536,3 +536,120 @@ func TestGroupStreamTakesBack(t *testing.T) {
 		t.Errorf("means %v (at most %v), sds %v", mean, most, sd)
 	}
 }
+
+// TestGroupStreamNoise learns the noise in streams, and compares them with GLM.Learn of all rows: for rows
+// in random order, for rows whose levels come one after the other, after some rows were taken back, and
+// after Save and Load.
+func TestGroupStreamNoise(t *testing.T) {
+	for name, o := range streamedGroups {
+		c := newMixedCase(t, GaussianNoise{Var: 0.5}, o, 3).free()
+		if name == "many" {
+			c = c.sorted()
+		}
+		opt := c.options()
+		opt.PriorSD, opt.Learn = 0, &LearnOptions{}
+		_, cols := c.x.Dims()
+		s, err := NewGLMStream(cols, GaussianNoise{}, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, some := len(c.y), 10000
+		fit := func(c *mixedCase) *GLMPosterior {
+			t.Helper()
+			p, _, err := testkit.Must(NewGLM(c.x, c.y, GaussianNoise{}, opt)).Fit(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		near := func(what string, p, want *GLMPosterior) {
+			t.Helper()
+			mean, most, sd := groupsApart(p, want)
+			got, w := p.Learned().Params, want.Learned().Params
+			noise := got[1].Value/w[1].Value - 1
+			t.Logf("%s, %s: means %.2g (at most %.2g), sds %.2g, noise %.6g (relative error %.2g), prior sd "+
+				"%.5g instead of %.5g", name, what, mean, most, sd, got[1].Value, noise, got[0].Value,
+				w[0].Value)
+			if !(most <= 3e-5 && sd <= 1e-5 && math.Abs(noise) <= 1e-5) || p.Len() != want.Len() {
+				t.Errorf("%s, %s: %d rows, means %v (at most %v), sds %v, noise %v", name, what, p.Len(), mean,
+					most, sd, noise)
+			}
+			if !(math.Abs(got[1].SD/w[1].SD-1) <= 0.01) || !(math.Abs(got[0].Value/w[0].Value-1) <= 0.01) {
+				t.Errorf("%s, %s: %+v instead of %+v", name, what, got, w)
+			}
+			for i, g := range want.Groups() {
+				for k, e := range g.Effects {
+					f := p.Groups()[i].Effects[k]
+					if !(math.Abs(f.SD/e.SD-1) <= 2e-5 && math.Abs(f.Lo/e.Lo-1) <= 1e-3 &&
+						math.Abs(f.Hi/e.Hi-1) <= 1e-3) {
+						t.Errorf("%s, %s: %+v instead of %+v", name, what, f, e)
+					}
+				}
+			}
+		}
+		if err := s.AddAll(t.Context(), c.part(0, 4000)); err != nil {
+			t.Fatal(err)
+		}
+		sameWeights(t, name+", 4000 rows", testkit.Must(s.Posterior()), fit(c.first(4000)))
+		if err := s.AddAll(t.Context(), c.part(4000, n)); err != nil {
+			t.Fatal(err)
+		}
+		p, want := testkit.Must(s.Posterior()), fit(c)
+		near("all rows", p, want)
+		sameWeights(t, name+", loaded", testkit.Must(reloaded(t, s, Load).Posterior()), p)
+		sameWeights(t, name+", posterior loaded", reloaded(t, p, Load), p)
+		if err := s.RemoveAll(t.Context(), c.part(some, n)); err != nil {
+			t.Fatal(err)
+		}
+		near("rows taken back", testkit.Must(s.Posterior()), fit(c.first(some)))
+	}
+}
+
+// TestGroupStreamNoiseOptions learns the noise at a fixed Σ, with options of the search, which a saved
+// stream must keep, and checks the errors of options that streams do not support.
+func TestGroupStreamNoiseOptions(t *testing.T) {
+	o := streamedGroups["slopes"]
+	o.rows = 6000
+	c := newMixedCase(t, GaussianNoise{Var: 0.5}, o, 3)
+	opt := c.options()
+	opt.Learn = &LearnOptions{Fixed: []string{"GLM.PriorSD"},
+		Prior:  map[string]Prior{"GaussianNoise.Var": {Mean: 1, SD: 0.02}},
+		Bounds: map[string][2]float64{"GaussianNoise.Var": {0.1, 0.6}}}
+	_, cols := c.x.Dims()
+	s := testkit.Must(NewGLMStream(cols, GaussianNoise{}, opt))
+	if err := s.AddAll(t.Context(), c.part(0, 5000)); err != nil {
+		t.Fatal(err)
+	}
+	s = reloaded(t, s, Load)
+	if err := s.AddAll(t.Context(), c.part(5000, o.rows)); err != nil {
+		t.Fatal(err)
+	}
+	p := testkit.Must(s.Posterior())
+	want, _, err := testkit.Must(NewGLM(c.x, c.y, GaussianNoise{}, opt)).Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mean, most, sd := groupsApart(p, want); !(most <= 1e-5 && sd <= 1e-5) {
+		t.Errorf("means %v (at most %v), sds %v", mean, most, sd)
+	}
+	got, w := p.Learned().Params, want.Learned().Params
+	if x := got[1]; got[0].Value != 2 || x.Value != 0.6 || !x.AtBound || x.Prior != w[1].Prior {
+		t.Errorf("%+v instead of %+v", got, w)
+	}
+	for _, e := range []struct {
+		lik Likelihood
+		set func(o *GLMOptions)
+	}{
+		{Poisson{}, func(o *GLMOptions) {}},
+		{GaussianNoise{}, func(o *GLMOptions) { o.Groups = nil }},
+		{GaussianNoise{}, func(o *GLMOptions) { o.Blocks = make([]int, cols) }},
+		{GaussianNoise{}, func(o *GLMOptions) { o.Learn = &LearnOptions{Integrate: true} }},
+		{GaussianNoise{}, func(o *GLMOptions) { o.Learn = &LearnOptions{Fixed: []string{"x"}} }},
+	} {
+		opt := *opt
+		e.set(&opt)
+		if _, err := NewGLMStream(cols, e.lik, &opt); !errors.Is(err, ErrParam) {
+			t.Errorf("%T, %+v: %v", e.lik, opt.Learn, err)
+		}
+	}
+}
