@@ -63,7 +63,7 @@ type GLMOptions struct {
 	// Learn makes Fit learn PriorSD and the parameters of the likelihood (hyperparameters) with
 	// these options, unless it is nil. GLM.Learn does the same and also returns the GLM with the
 	// learned values. The Result of Fit is then Learned.Fit, or Learned.Search if the search did
-	// not end. Streams do not support Learn.
+	// not end. Streams support Learn only for the noise of mixed models; see NewGLMStream.
 	Learn *LearnOptions
 	// Blocks groups the columns of x that share a prior standard deviation when it is learned.
 	// Column j belongs to block Blocks[j], and blocks are numbered from 0 without gaps. Nil means

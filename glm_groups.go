@@ -52,7 +52,7 @@ import (
 // One or two standard deviations are integrated over a grid, and other sets of up to ten parameters
 // over a central composite design (Rue, Martino and Chopin, 2009, section 6.5), which is less
 // accurate. LearnOptions.Integrate also integrates over the other hyperparameters. NewGLMRows and
-// NewGLMRounds do not integrate.
+// NewGLMRounds do not integrate, and streams of more than 4096 rows integrate only with GaussianNoise.
 type Group struct {
 	// Name is the name of the factor in tables and errors. Empty means group1, group2, …
 	Name string

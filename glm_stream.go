@@ -45,18 +45,24 @@ import (
 // Σ and the sites of the kept rows take turns at being moved to their best values, until Σ would gain
 // less than 1e-7 nats. The other rows are sums for each level. Their sites keep the values that they
 // had under an earlier q. With Gaussian noise, sites do not depend on q, so the result is the fit of
-// all rows. Streams of 12,000 labels or counts with 8 to 200 rows per level (TestGroupStream) were
+// all rows, integrated over the Σ of groups with few levels; see Group. Streams of 12,000 labels or counts with 8 to 200 rows per level (TestGroupStream) were
 // close to the fit of all rows: the standard deviations of Σ within 0.3%, the means of weights within
 // 0.04 of their standard deviations in root mean square and 0.2 at most, and the standard deviations
 // of weights within 2.5%. Intervals of Σ were up to 9% too narrow, because the other sites do not
-// follow Σ. The priors of Σ keep the scales of the first 4097 rows, and posteriors of more rows do not
-// integrate over Σ. There are no D² numbers. Instead, each level of the largest group takes about
+// follow Σ, and posteriors of more rows do not integrate over Σ. The priors of Σ keep the scales of the
+// first 4097 rows. There are no D² numbers. Instead, each level of the largest group takes about
 // Q² + QM numbers, for M columns outside the group, and these columns take M² numbers.
+//
+// GLMOptions.Learn learns the noise of a mixed model with GaussianNoise, and the prior standard deviation
+// of the columns outside the groups, as GLM.Learn does. Other streams do not support Learn. Posterior is
+// the fit of all rows, and GLMPosterior.Learned has the parameters with intervals; its Fit is nil after
+// 4096 rows. The default priors use the variances of all columns and the scale of the responses. The
+// stream keeps up to 65,536 responses for this scale, and if it has more, a regular part of them.
 //
 // The stream starts from the prior, for rows of cols columns without the intercept. See NewGLM for
 // lik, opt and the errors. Offsets and weights belong to the rows, so GLMOptions.Offset and Weights
-// must be nil. The error also wraps ErrParam if opt has Autoscale, Learn, Blocks or a covariance
-// that is not full, and ErrMemory if the numbers of the stream exceed GLMOptions.MaxMemory.
+// must be nil. The error also wraps ErrParam if opt has Autoscale, Blocks, a Learn that the stream does
+// not support or that has Integrate, or a covariance that is not full, and ErrMemory if the numbers of the stream exceed GLMOptions.MaxMemory.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*Stream[Row, *GLMPosterior], error) {
 	if _, many := lik.(Softmax); many {
 		return nil, fmt.Errorf(
@@ -148,7 +154,8 @@ func (p *GLMPosterior) Stream() (*Stream[Row, *GLMPosterior], error) {
 // rows only if it was saved by WithRows. Without rows it is updated by one pass, which may be off
 // by many standard deviations if there are few rows.
 //
-// A mixed model keeps the covariances of its effects. A step for new rows takes time in proportion to
+// A mixed model keeps the covariances of its effects and the noise, and intervals of their standard
+// deviations are NaN (GroupEffect). A fit of all rows or a NewGLMStream learns them. A step for new rows takes time in proportion to
 // the new rows and their levels, and for M columns outside the largest group M³ operations. The
 // posterior at the end takes one pass over all levels. WithLevels adds new levels first.
 //

@@ -596,8 +596,9 @@ func (s *scoring) scores() (*pgsvi.Scores, error) {
 }
 
 // Update returns a Predictor that has also learned from the rows of t (online learning). It does
-// not change p. New levels of groups become known levels, and the standard deviations between levels
-// stay the same. The groups of classes, and of posteriors without pgsvi.GLMOptions.Groups, learn all
+// not change p. New levels of groups become known levels. The standard deviations between levels, their
+// correlations and the noise keep their values; to learn them, fit all rows or use pgsvi.NewGLMStream.
+// The groups of classes, and of posteriors without pgsvi.GLMOptions.Groups, learn all
 // new levels as one level. The encoding of other columns stays the same. The error wraps ErrParam if
 // the posterior is not a GLMPosterior, and ErrShape if t has no outcome. Otherwise it is an error of
 // Encoder.Data, GLMPosterior.WithLevels or GLMPosterior.Update.
