@@ -1,8 +1,11 @@
 package data
 
 import (
+	"errors"
 	"io"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -81,22 +84,35 @@ func TestWriteFileErrors(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v are left: %v", left, err)
 	}
-	small := limit
-	small.Cur = 100
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
-		t.Fatal(err)
+}
+
+// the file of the process that TestWriteFileTooLarge starts
+const largeFile = "PGSVI_TEST_LARGE_FILE"
+
+// TestWriteFileTooLarge is TestWriteFileErrors for a file that does not fit on the disk. It writes in a
+// process of its own, because the limit holds for all files of a process.
+func TestWriteFileTooLarge(t *testing.T) {
+	if path := os.Getenv(largeFile); path != "" {
+		signal.Ignore(syscall.SIGXFSZ)
+		err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 100, Max: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = WriteFile(path, text(strings.Repeat("model", 100)))
+		if !errors.Is(err, syscall.EFBIG) || !strings.Contains(err.Error(), path+":") {
+			t.Errorf("a file that is too large: %v", err)
+		}
+		return
 	}
-	path := filepath.Join(dir, "m")
-	err := WriteFile(path, text(strings.Repeat("model", 100)))
-	if e := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); e != nil {
-		t.Fatal(e)
-	}
-	if err == nil || !strings.Contains(err.Error(), path+":") {
-		t.Errorf("a file that is too large: %v", err)
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestWriteFileTooLarge$")
+	cmd.Env = append(os.Environ(), largeFile+"="+filepath.Join(dir, "m"), "GOCOVERDIR="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v are left: %v", left, err)
