@@ -306,6 +306,11 @@ func TestLearnedSpread(t *testing.T) {
 			at.PriorSD = values[0]
 			p, res := kit.FitGLM(t, kit.MustGLM(t, x, y, likelihood(c.lik, values[1:]), at), nil)
 			v = p.SD(nil)
+			if c.cov == DiagonalCovariance { // all columns are common, so they have their linear responses
+				at.Covariance = FullCovariance
+				full, _ := kit.FitGLM(t, kit.MustGLM(t, x, y, likelihood(c.lik, values[1:]), at), nil)
+				v = full.SD(nil)
+			}
 			for j, s := range v {
 				v[j] = s * s
 			}
