@@ -9,17 +9,17 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A diagonal q holds all other weights fixed when it says how uncertain a weight is. The standard
+// The variance of a weight in a diagonal q is its variance given all other weights. The standard
 // deviation of an intercept next to the effects of thousands of levels is then several times too
-// small. The linear response of q gives the covariance instead: the derivatives of the mean with
-// respect to a force on a weight (Giordano, Broderick and Jordan 2018, section 3). They are the
+// small. The linear response of q is a better covariance: the derivatives of the mean with respect
+// to a force on a weight (Giordano, Broderick and Jordan 2018, section 3). They are the
 // columns of (Λ + XᵀΓX)⁻¹, so each costs a solve, and only few weights have one.
 
 const (
 	mostResponses  = 50   // weights with a linear response
 	mostNumbers    = 1e7  // numbers of their responses, one for each weight
 	responseRows   = 0.01 // least share of the rows in which their columns are not 0
-	responseTol    = 1e-8 // of the solves, relative to the right-hand side
+	responseTol    = 1e-8 // the residual of a solve, relative to the right-hand side
 	responseRounds = 500  // steps of a solve
 )
 

@@ -125,7 +125,7 @@ func (c *Curved) mul(dst, x, eta []float64) {
 func (c *Curved) Solve(dst, b []float64) { c.solve(dst, b, curvedTol, curvedSteps) }
 
 // solve is Solve with at most the given number of steps. It reports whether the norm of the residual
-// is tol times that of b.
+// is at most tol times the norm of b.
 func (c *Curved) solve(dst, b []float64, tol float64, steps int) bool {
 	d := len(b)
 	r, z, p, ap := make([]float64, d), make([]float64, d), make([]float64, d), make([]float64, d)
