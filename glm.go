@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/cubature"
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -228,6 +229,9 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 		return nil, err
 	}
 	g.lin.MaxMemory = g.opt.MaxMemory
+	if s, ok := x.(*Sparse); ok {
+		atomic.StoreUint32(&s.shared, 1)
+	}
 	g.lin.X = newDesign(x, g.opt.Intercept)
 	if err := g.lin.X.Check(); err != nil {
 		return nil, err

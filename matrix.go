@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sort"
+	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -53,7 +54,8 @@ func denseRow(dst []float64, row *Row) {
 // a mat.Matrix. The zero value has neither rows nor columns and is ready for Append. A Sparse is
 // safe for concurrent use unless rows are being appended.
 type Sparse struct {
-	x design.Rows
+	x      design.Rows
+	shared uint32 // 1 if a GLM shares the rows
 }
 
 // NewSparse returns a matrix with no rows and the given number of columns. It panics if cols is
@@ -62,7 +64,7 @@ func NewSparse(cols int) *Sparse {
 	if cols < 0 || cols > math.MaxInt32 {
 		panic(fmt.Sprintf("pgsvi: NewSparse with %d columns; use 0 to math.MaxInt32", cols))
 	}
-	return &Sparse{design.Rows{Cols: cols}}
+	return &Sparse{x: design.Rows{Cols: cols}}
 }
 
 // SparseOf returns the non-zeros of x as a new matrix of the same size. It panics if x is nil or a
@@ -138,8 +140,14 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 	return nil
 }
 
-// Reset removes all rows, but keeps the columns and the memory for new rows.
-func (s *Sparse) Reset() { s.x.Ptr, s.x.Ind, s.x.Val = s.x.Ptr[:0], s.x.Ind[:0], s.x.Val[:0] }
+// Reset removes all rows, but keeps the columns. It also keeps the memory for new rows, unless a GLM
+// shares the rows.
+func (s *Sparse) Reset() {
+	if atomic.SwapUint32(&s.shared, 0) == 1 {
+		s.x = design.Rows{Cols: s.x.Cols}
+	}
+	s.x.Ptr, s.x.Ind, s.x.Val = s.x.Ptr[:0], s.x.Ind[:0], s.x.Val[:0]
+}
 
 func (s *Sparse) rows() int { return s.x.Rows() }
 
@@ -235,7 +243,7 @@ func SelectRows(x mat.Matrix, y []float64, index []int) (mat.Matrix, []float64) 
 	}
 	if s, ok := x.(*Sparse); ok {
 		part := newDesign(s, false).Sub(index).Sparse
-		return &Sparse{*part}, ys
+		return &Sparse{x: *part}, ys
 	}
 	if len(index) == 0 {
 		return NewSparse(cols), ys

@@ -186,3 +186,41 @@ func BenchmarkRowTypes(b *testing.B) {
 		})
 	}
 }
+
+// TestSparseResetShared checks that a GLM keeps its rows if the matrix is reset and filled again, with
+// and without an intercept, and that a matrix that no GLM shares keeps its memory.
+func TestSparseResetShared(t *testing.T) {
+	for _, intercept := range []bool{false, true} {
+		fill := func(x *Sparse, scale float64) {
+			for i := range 6 {
+				if err := x.Append([]int{0, 1}, []float64{scale * float64(i+1), scale}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		fit := func(reset bool) []float64 {
+			x, y := NewSparse(2), []float64{1, 3, 2, 5, 4, 6}
+			fill(x, 1)
+			g, err := NewGLM(x, y, nil, &GLMOptions{Intercept: intercept})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if reset {
+				x.Reset()
+				fill(x, -7)
+			}
+			p, _, err := g.Fit(context.Background(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.Mean(nil)
+		}
+		if a, b := fit(true), fit(false); !slices.Equal(a, b) {
+			t.Errorf("intercept %v: weights %v after a reset, want %v", intercept, a, b)
+		}
+		x := NewSparse(2)
+		if n := testing.AllocsPerRun(5, func() { fill(x, 1); x.Reset() }); n > 0 {
+			t.Errorf("a matrix of its own takes %v allocations", n)
+		}
+	}
+}
