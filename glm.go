@@ -824,7 +824,7 @@ func (g *GLM) seen(rows int) *seenRows {
 // valuesOf returns the number of values of x.
 func valuesOf(x *design.Matrix) int {
 	if x.Sparse != nil {
-		return x.Sparse.Ptr[x.Rows]
+		return x.Sparse.Values()
 	}
 	return x.Rows * x.Cols
 }

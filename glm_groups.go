@@ -379,9 +379,10 @@ type groupRows struct {
 func groupRowsOf(lin *site.LinearModel, r *Group) (*groupRows, error) {
 	n, q := lin.X.Rows, r.effects()
 	s := &groupRows{level: make([]int, n), z: make([]float64, n*q)}
+	var b design.RowBuffer
 	for i := range n {
 		s.level[i] = -1
-		ind, val := lin.X.Row(i)
+		ind, val := lin.X.RowIn(&b, i)
 		at, end := 0, len(val)
 		if ind != nil {
 			at, _ = slices.BinarySearch(ind, int32(r.First))

@@ -33,7 +33,11 @@ type core struct {
 // NewSparse returns the matrix of the given rows.
 func NewSparse(s *Rows) *Matrix {
 	g := &Matrix{Rows: s.Rows(), Cols: s.Cols, Sparse: s, Unit: true}
-	for _, v := range s.Val {
+	rest := s
+	if s.ones != nil {
+		rest = s.ones.rest
+	}
+	for _, v := range rest.Val {
 		if v != 1 {
 			g.Unit = false
 			break
@@ -49,11 +53,15 @@ func NewSparse(s *Rows) *Matrix {
 // core returns the core of the first n rows. It returns nil if there are few rows, or if the core would
 // have few columns or very many.
 func (s *Rows) core(n int) *core {
-	if n < max(s.Cols, Chunk) || len(s.Ind) < leastCore*n/coreShare {
+	if n < max(s.Cols, Chunk) || s.Values() < leastCore*n/coreShare {
 		return nil
 	}
-	count := make([]int, s.Cols)
-	for _, j := range s.Ind[s.Ptr[0]:s.Ptr[n]] {
+	count, rest := make([]int, s.Cols), s
+	if s.ones != nil {
+		rest = s.ones.rest
+		count[rest.Cols] = n
+	}
+	for _, j := range rest.Ind[rest.Ptr[0]:rest.Ptr[n]] {
 		count[j]++
 	}
 	c := &core{slot: make([]int32, s.Cols)}

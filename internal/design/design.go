@@ -20,18 +20,29 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Rows is a compressed matrix: for each row, the columns and values of its non-zeros.
+// Rows is a compressed matrix: for each row, the columns and values of its non-zeros. If WithOnes
+// added a column, Ptr, Ind and Val are nil; see ones.go.
 type Rows struct {
 	Cols int
 	Ptr  []int // row i is Ind[Ptr[i]:Ptr[i+1]]; empty if there are no rows
 	Ind  []int32
 	Val  []float64
+	ones *onesColumn
 }
 
-func (s *Rows) Rows() int { return max(0, len(s.Ptr)-1) }
+// Rows returns the number of rows.
+func (s *Rows) Rows() int {
+	if s.ones != nil {
+		s = s.ones.rest
+	}
+	return max(0, len(s.Ptr)-1)
+}
 
 // Row returns the columns, in increasing order, and the values of row i. They are views.
 func (s *Rows) Row(i int) (ind []int32, val []float64) {
+	if s.ones != nil {
+		s = s.stored()
+	}
 	lo, hi := s.Ptr[i], s.Ptr[i+1]
 	return s.Ind[lo:hi:hi], s.Val[lo:hi:hi]
 }
@@ -52,27 +63,6 @@ func (s *Rows) valid(rows int) bool {
 		}
 	}
 	return true
-}
-
-// WithOnes returns the present rows of s. If intercept is set, they have a last column of ones.
-func (s *Rows) WithOnes(intercept bool) *Rows {
-	t := &Rows{Cols: s.Cols, Ptr: s.Ptr, Ind: s.Ind, Val: s.Val}
-	if len(t.Ptr) == 0 {
-		t.Ptr = []int{0}
-	}
-	if !intercept {
-		return t
-	}
-	rows := s.Rows()
-	t = &Rows{Cols: s.Cols + 1, Ptr: make([]int, 1, rows+1), Ind: make([]int32, 0, len(s.Ind)+rows),
-		Val: make([]float64, 0, len(s.Val)+rows)}
-	for i := range rows {
-		ind, val := s.Row(i)
-		t.Ind, t.Val = append(append(t.Ind, ind...), int32(s.Cols)),
-			append(append(t.Val, val...), 1)
-		t.Ptr = append(t.Ptr, len(t.Ind))
-	}
-	return t
 }
 
 // CopiedRows is the number of rows that are copied together.
@@ -179,7 +169,7 @@ func (g *Matrix) Means(weights []float64) []float64 {
 				share[i] = weights[lo+i] / sum
 			}
 		}
-		g.Part(lo, hi).AddMulT(parts[lo/size*d:][:d], share, nil)
+		g.Part(lo, hi).addMulTOnce(parts[lo/size*d:][:d], share)
 	})
 	if n == 0 {
 		return make([]float64, d)
@@ -204,11 +194,12 @@ func (g *Matrix) ColumnSpreads(weights []float64) (v, reach []float64) {
 	lo, hi, count := make([]float64, g.Cols), make([]float64, g.Cols), make([]int, g.Cols)
 	present := make([]float64, g.Cols) // the weight of the rows that a sparse matrix keeps
 	n, w := float64(g.Rows), 1.
+	var b RowBuffer
 	if weights != nil {
 		n = floats.Sum(weights)
 	}
 	for i := range g.Rows {
-		ind, val := g.Row(i)
+		ind, val := g.RowIn(&b, i)
 		if weights != nil {
 			w = weights[i]
 		}
@@ -224,7 +215,7 @@ func (g *Matrix) ColumnSpreads(weights []float64) (v, reach []float64) {
 		}
 	}
 	for i := range g.Rows {
-		ind, val := g.Row(i)
+		ind, val := g.RowIn(&b, i)
 		if weights != nil {
 			w = weights[i]
 		}
@@ -252,8 +243,9 @@ func (g *Matrix) Ranges(every int) (lo, hi []float64) {
 	lo, hi = slices.Repeat([]float64{math.Inf(1)}, g.Cols), slices.Repeat([]float64{math.Inf(-1)},
 		g.Cols)
 	rows, count := 0, make([]int, g.Cols)
+	var b RowBuffer
 	for i := 0; i < g.Rows; i, rows = i+every, rows+1 {
-		ind, val := g.Row(i)
+		ind, val := g.RowIn(&b, i)
 		if ind == nil {
 			lo, hi := lo[:len(val)], hi[:len(val)]
 			for j, x := range val {
@@ -287,9 +279,9 @@ func (g *Matrix) Row(i int) (ind []int32, val []float64) {
 	return nil, g.Dense[i*g.Cols : (i+1)*g.Cols]
 }
 
-// compressed returns the sparse rows without copying them.
+// compressed returns the sparse rows for a product.
 func (g *Matrix) compressed() fma.Sparse {
-	s := g.Sparse
+	s := g.Sparse.stored()
 	x := fma.Sparse{Cols: g.Cols, Ptr: s.Ptr, Ind: s.Ind, Val: s.Val}
 	if g.Unit {
 		x.Val = nil
@@ -346,7 +338,7 @@ func (g *Matrix) PerRow() int {
 	if g.Sparse == nil {
 		return g.Cols
 	}
-	return len(g.Sparse.Ind) / max(1, g.Rows)
+	return g.Sparse.Values() / max(1, g.Rows)
 }
 
 // MulRows stores WX_Bᵀ in dst, for the rows lo … hi−1 of x and the weights W, row by row.
@@ -954,7 +946,8 @@ type SavedRows struct {
 
 // Save returns the saved form of x.
 func (x *Matrix) Save() SavedRows {
-	if s := x.Sparse; s != nil {
+	if x.Sparse != nil {
+		s := x.Sparse.stored()
 		end := s.Ptr[x.Rows]
 		return SavedRows{Ptr: s.Ptr[:x.Rows+1], Ind: s.Ind[:end], Val: s.Val[:end]}
 	}
@@ -967,7 +960,7 @@ func (s *SavedRows) Load(rows, cols int) (*Matrix, error) {
 	x := &Matrix{Rows: rows, Cols: cols, Dense: s.Dense}
 	good := len(s.Dense)%cols == 0 && len(s.Dense)/cols == rows
 	if s.Ptr != nil {
-		x.Sparse, x.Dense = &Rows{cols, s.Ptr, s.Ind, s.Val}, nil
+		x.Sparse, x.Dense = &Rows{Cols: cols, Ptr: s.Ptr, Ind: s.Ind, Val: s.Val}, nil
 		if good = x.Sparse.valid(rows); good {
 			x.core = x.Sparse.core(rows)
 		}

@@ -115,8 +115,9 @@ func (l *LinearModel) AddPriorMean() {
 // Digest adds the design and the prior to d.
 func (l *LinearModel) Digest(d *save.Digest) {
 	d.Int(l.X.Rows, l.X.Cols)
+	var b design.RowBuffer
 	for i := range l.X.Rows {
-		ind, val := l.X.Row(i)
+		ind, val := l.X.RowIn(&b, i)
 		d.Int(len(ind))
 		for _, j := range ind {
 			d.Int(int(j))
