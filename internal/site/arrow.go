@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -104,7 +105,7 @@ func newArrow(l *LinearModel) (*arrow, error) {
 	a := &arrow{lin: l, gaussian: l.Terms.Noise() > 0, past: l.past}
 	n := l.X.Rows
 	for i, b := range l.Prior.Blocks() {
-		f := arrowFactor{Block: b, number: i, level: make([]int32, n), z: make([]float64, n*b.Q)}
+		f := arrowFactor{Block: b, number: i, level: make([]int32, n)}
 		if i < len(l.Factors) {
 			f.rule = l.Factors[i]
 		}
@@ -114,10 +115,15 @@ func newArrow(l *LinearModel) (*arrow, error) {
 		a.fac = append(a.fac, f)
 	}
 	a.order()
-	if err := a.divide(); err != nil {
+	owner, place, err := a.divide()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.setLevels(owner); err != nil {
 		return nil, err
 	}
 	a.sort()
+	a.copyRows(owner, place)
 	a.setPatterns()
 	for _, f := range a.fac {
 		a.cur.by.L = append(a.cur.by.L, slices.Clone(f.L))
@@ -156,11 +162,11 @@ func (a *arrow) again(l *LinearModel) *arrow {
 	return b
 }
 
-// divide separates the common columns of the rows from the factors.
-func (a *arrow) divide() error {
+// divide separates the common columns from the columns of the factors. It returns, for each column,
+// 1 plus the factor that it belongs to, or 0, and the place of a common column.
+func (a *arrow) divide() (owner, place []int32, err error) {
 	l := a.lin
-	n, cols := l.X.Rows, l.X.Cols
-	owner, place := make([]int32, cols), make([]int32, cols)
+	owner, place = make([]int32, l.X.Cols), make([]int32, l.X.Cols)
 	for i := range a.fac {
 		f := &a.fac[i]
 		for j := f.First; j < f.End(); j++ {
@@ -169,43 +175,66 @@ func (a *arrow) divide() error {
 	}
 	s := gauss.NewArrowShape(&l.Prior)
 	a.shape = s
-	d := s.Common
-	for k, j := range s.Border[:d] {
+	for k, j := range s.Border[:s.Common] {
 		place[j] = int32(k)
 	}
 	for i := range a.fac[1:] {
 		a.fac[i+1].offset = s.Offset(i + 1)
 	}
 	if len(s.Border) > MostBorder {
-		return fmt.Errorf("the groups other than %s need %d columns that are solved together with "+
-			"the common ones; at most %d are supported: %w", a.name(0), len(s.Border), MostBorder,
+		return nil, nil, fmt.Errorf("the groups other than %s need %d columns that are solved together "+
+			"with the common ones; at most %d are supported: %w", a.name(0), len(s.Border), MostBorder,
 			sentinel.ErrMemory)
 	}
-	a.x = design.Matrix{Rows: n, Cols: d, Dense: make([]float64, n*d)}
-	for i := range n {
-		ind, val := l.X.Row(i)
+	a.x = design.Matrix{Rows: l.X.Rows, Cols: s.Common}
+	return owner, place, nil
+}
+
+// setLevels finds the levels of all rows, in the order of the model.
+func (a *arrow) setLevels(owner []int32) error {
+	var b design.RowBuffer
+	for i := range a.x.Rows {
+		ind, val := a.lin.X.RowIn(&b, i)
 		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
+			j := dense.Index(ind, k)
 			o := owner[j]
-			switch {
-			case v == 0:
-			case o == 0:
-				a.x.Dense[i*d+int(place[j])] = v
-			default:
-				f := &a.fac[o-1]
-				g, c := int32((j-f.First)/f.Q), (j-f.First)%f.Q
-				if f.level[i] >= 0 && f.level[i] != g {
-					return fmt.Errorf("row %d has two levels of %s; give each row one level: %w", i,
-						a.name(int(o-1)), sentinel.ErrParam)
-				}
-				f.level[i], f.z[i*f.Q+c] = g, v
+			if v == 0 || o == 0 {
+				continue
 			}
+			f := &a.fac[o-1]
+			g := int32((j - f.First) / f.Q)
+			if f.level[i] >= 0 && f.level[i] != g {
+				return fmt.Errorf("row %d has two levels of %s; give each row one level: %w", i,
+					a.name(int(o-1)), sentinel.ErrParam)
+			}
+			f.level[i] = g
 		}
 	}
 	return nil
+}
+
+// copyRows copies the values of the rows in the order of the base.
+func (a *arrow) copyRows(owner, place []int32) {
+	d := a.x.Cols
+	a.x.Dense = make([]float64, a.x.Rows*d)
+	for i := range a.fac {
+		a.fac[i].z = make([]float64, a.x.Rows*a.fac[i].Q)
+	}
+	var b design.RowBuffer
+	for to, i := range a.perm {
+		ind, val := a.lin.X.RowIn(&b, int(i))
+		for k, v := range val {
+			j := dense.Index(ind, k)
+			switch o := owner[j]; {
+			case v == 0:
+			case o == 0:
+				a.x.Dense[to*d+int(place[j])] = v
+			default:
+				f := &a.fac[o-1]
+				f.z[to*f.Q+(j-f.First)%f.Q] = v
+			}
+		}
+	}
 }
 
 // name describes factor i in an error.
@@ -219,7 +248,7 @@ const arrowChunk = 1024
 
 // sort sorts the rows by the levels of the first factor.
 func (a *arrow) sort() {
-	f, n, d := &a.fac[0], a.x.Rows, a.x.Cols
+	f, n := &a.fac[0], a.x.Rows
 	a.begin = make([]int32, f.Levels+2)
 	levelOf := func(i int) int {
 		if g := f.level[i]; g >= 0 {
@@ -241,10 +270,13 @@ func (a *arrow) sort() {
 		next[g]++
 	}
 	if !slices.IsSorted(a.perm) {
-		a.x.Dense = permuted(a.x.Dense, a.perm, d)
+		old := make([]int32, n)
 		for i := range a.fac {
-			a.fac[i].z = permuted(a.fac[i].z, a.perm, a.fac[i].Q)
-			a.fac[i].level = permuted(a.fac[i].level, a.perm, 1)
+			level := a.fac[i].level
+			copy(old, level)
+			for k, i := range a.perm {
+				level[k] = old[i]
+			}
 		}
 	}
 	a.chunks = append(a.chunks, 0)
@@ -259,15 +291,6 @@ func (a *arrow) sort() {
 		}
 	}
 	a.few = int(a.begin[f.Levels]) <= jointRows*seen
-}
-
-// permuted returns the rows of x, d numbers each, in the order of perm.
-func permuted[T any](x []T, perm []int32, d int) []T {
-	y := make([]T, len(x))
-	for k, i := range perm {
-		copy(y[k*d:(k+1)*d], x[int(i)*d:(int(i)+1)*d])
-	}
-	return y
 }
 
 // setPatterns finds the columns of the border that each level meets.
