@@ -12,7 +12,7 @@ import (
 )
 
 // This file integrates the posterior of a mixed model over the covariances of groups with few levels
-// (internal/site/arrow_grid.go and arrow_design.go). The posterior of the weights is then a mixture
+// (internal/site/sigma_grid.go and sigma_design.go). The posterior of the weights is then a mixture
 // of Gaussians. Predictions, effects and intervals use its mean and covariance.
 
 // integrateGroups replaces the posterior at the state st by a mixture over covariances of groups, if

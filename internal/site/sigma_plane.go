@@ -11,8 +11,8 @@ import (
 // This file integrates over two standard deviations, such as the standard deviations of two
 // crossed factors. Because the sign of a standard deviation does not matter, its density is an
 // even function of each coordinate θ_i = asinh(s_i/c_i). A lattice that is aligned with the axes
-// therefore needs only points with θ_i ≥ 0, as in arrow_grid.go, and a standard deviation of 0 is
-// no special case. A central composite design (arrow_design.go) has points on both sides of such a
+// therefore needs only points with θ_i ≥ 0, as in sigma_grid.go, and a standard deviation of 0 is
+// no special case. A central composite design (sigma_design.go) has points on both sides of such a
 // mode, so half of them coincide, and the means that it gave were off by 0.13 standard deviations.
 
 // Constants of the lattice.

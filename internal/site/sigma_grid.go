@@ -110,7 +110,7 @@ type gridClosed struct {
 
 // Integrate returns the posterior over the covariances of the factors that have a prior and few
 // levels with rows. It uses a grid for one parameter, a lattice for two standard deviations
-// (arrow_plane.go), and a design for up to ten parameters (arrow_design.go). It returns nil if
+// (sigma_plane.go), and a design for up to ten parameters (sigma_design.go). It returns nil if
 // there is no such parameter, if there are more than ten, or if the border has more than
 // MostGridBorder columns. The other factors keep their covariances.
 func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
