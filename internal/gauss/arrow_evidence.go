@@ -8,7 +8,7 @@ import (
 
 // This file computes the normalizing constant of an Arrow with one factor in a single pass over the
 // levels, without storing the blocks of its covariance. Integrals over covariances of few levels need
-// it at thousands of covariances; package site calls it from sigma_design.go. The formulas are in
+// it at thousands of covariances; package site calls it from arrow_fits.go. The formulas are in
 // arrow.go.
 
 // evidenceBorder and evidenceEffects are the largest border and the most effects that TwiceLogZ

@@ -369,7 +369,7 @@ func (a *arrow) uncertainty(t *arrowState, j *joint, rate func() float64) ([]Fac
 	}
 	a.spreads(all, t.by.L, inv, unit)
 	for k, f := range a.fac {
-		for j, sd := range a.sds(k, t.by.L[k]) {
+		for j, sd := range sdsOf(f.Block, t.by.L[k]) {
 			if sd == 0 && f.rule.Learn {
 				all[f.number].SD[j] = a.zeroSpread(t, z, k, j, slow)
 			}

@@ -266,10 +266,11 @@ func IntegrateFrozen(f *gauss.Frozen, s *ArrowSums) (*SigmaGrid, error) {
 		return grid, err
 	}
 	for i := range grid.Points { // without the zeros of wideSums
-		var ok bool
-		if grid.Points[i].Cov, ok = grid.Points[i].Cov.Compact(s.a.crew.Halt); !ok {
+		c, ok := grid.Points[i].Cov.(*gauss.Arrow).Compact(s.a.crew.Halt)
+		if !ok {
 			return nil, s.a.crew.Halt.Err()
 		}
+		grid.Points[i].Cov = c
 	}
 	return grid, nil
 }

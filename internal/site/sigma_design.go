@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/cubature"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -21,7 +22,6 @@ import (
 const (
 	designSteps = 30  // Newton steps to the mode, at most
 	designDiff  = 0.1 // step of differences in θ
-	designRate  = 0.2 // least 1 − ρ of the surrogate
 	designWide  = 2   // scale of a standard deviation near 0, in units of its uncertainty
 	designLong  = 1.0 // longest step in each θ
 )
@@ -37,31 +37,28 @@ type designParam struct {
 type designRun struct {
 	gridRun
 	params []designParam
-	t      *arrowState // sums of the present sites
-	rate   float64
 }
 
-// designParams returns the parameters of the factors.
-func (s *ArrowAlgebra) designParams(factors []int) (params []designParam, err error) {
-	a := s.mover
-	spread, err := s.Spread()
-	if err != nil {
-		return nil, err
-	}
+// designParams returns the parameters of the factors of m.
+func designParams(m sigmaModel, factors []int) (params []designParam, err error) {
+	present := m.present()
 	for _, f := range factors {
-		x := &a.fac[f]
-		for i, sd := range a.sds(f, a.cur.by.L[f]) {
-			c := spread[x.number].SD[i]
-			if sd < c { // near 0 the density of θ is closer to a Gaussian with a larger scale
+		sd, floor, err := m.spread(f)
+		if err != nil {
+			return nil, err
+		}
+		b, _ := m.block(f)
+		for i, own := range sdsOf(b, present[f]) {
+			c, least := sd[i], floor[i]
+			if own < c { // near 0 the density of θ is closer to a Gaussian with a larger scale
 				c *= designWide
 			}
-			least := 0.1 * a.sigma.start[f][i*x.Q+i]
 			if !(c > least) || math.IsInf(c, 0) {
 				c = least
 			}
 			params = append(params, designParam{f, i, -1, c})
 		}
-		for i := 1; i < x.Q && !x.rule.Independent; i++ { // rows of L in turn
+		for i := 1; i < b.Q && !m.independent(f); i++ { // rows of L in turn
 			for j := range i {
 				params = append(params, designParam{f, i, j, 1})
 			}
@@ -70,9 +67,8 @@ func (s *ArrowAlgebra) designParams(factors []int) (params []designParam, err er
 	return params, nil
 }
 
-// sds returns the standard deviations of the effects of factor f.
-func (a *arrow) sds(f int, l []float64) []float64 {
-	b := a.fac[f].Block
+// sdsOf returns the standard deviations of the effects of b with the given L.
+func sdsOf(b gauss.Block, l []float64) []float64 {
 	b.L = l
 	cov, sd := b.Covariance(), make([]float64, b.Q)
 	for i := range sd {
@@ -84,10 +80,11 @@ func (a *arrow) sds(f int, l []float64) []float64 {
 // present returns the present θ.
 func (d *designRun) present() []float64 {
 	const edge = 0.95 // largest correlation
-	a, theta := d.from.mover, make([]float64, len(d.params))
+	l, theta := d.by.present(), make([]float64, len(d.params))
 	var rest float64 // standard deviation of the effect given the effects before other
 	for i, p := range d.params {
-		sd := a.sds(p.factor, a.cur.by.L[p.factor])[p.effect]
+		b, _ := d.by.block(p.factor)
+		sd := sdsOf(b, l[p.factor])[p.effect]
 		if p.other < 0 {
 			theta[i] = math.Asinh(sd / p.scale)
 			continue
@@ -96,7 +93,7 @@ func (d *designRun) present() []float64 {
 			rest = sd
 		}
 		if rest > 0 {
-			r := a.cur.by.L[p.factor][p.effect*a.fac[p.factor].Q+p.other] / rest
+			r := l[p.factor][p.effect*b.Q+p.other] / rest
 			theta[i] = math.Atanh(max(-edge, min(edge, r)))
 			rest *= math.Sqrt(max(0, 1-r*r))
 		}
@@ -109,10 +106,11 @@ func (d *designRun) present() []float64 {
 // ρ_ij.
 func (d *designRun) at(theta []float64) (l [][]float64, jac float64) {
 	const least = 1e-9
-	l = d.from.L()
+	l = d.by.present()
 	sd := make([]float64, len(d.params)) // standard deviations of the current factor
 	for i, p := range d.params {
-		x, q, k := l[p.factor], d.from.mover.fac[p.factor].Q, p.effect
+		b, _ := d.by.block(p.factor)
+		x, q, k := l[p.factor], b.Q, p.effect
 		if j := p.other; j >= 0 { // follows the standard deviations
 			r := math.Tanh(theta[i])
 			jac += math.Log1p(-r*r) + math.Log(x[j*q+j]/sd[j]) + math.Log(x[k*q+k]/sd[k])
@@ -131,19 +129,12 @@ func (d *designRun) at(theta []float64) (l [][]float64, jac float64) {
 	return l, jac
 }
 
-// surrogate approximates the log density of θ up to a constant, without fits. Log Z at the present
-// sites is too steep, so its changes are multiplied by 1 − ρ; see ArrowAlgebra.gain.
+// surrogate approximates the log density of θ up to a constant, without fits.
 func (d *designRun) surrogate(theta []float64) float64 { return d.surrogateAt(d.at(theta)) }
 
 // surrogateAt is surrogate at the θ for which at returns l and jac.
 func (d *designRun) surrogateAt(l [][]float64, jac float64) float64 {
-	a := d.from.mover
-	d.t.by.L = l
-	prior := a.sigma.logPrior(l, nil)
-	if twice, ok := d.t.by.TwiceLogZ(a.hb, a.hg); ok {
-		return d.rate*0.5*twice + prior + jac
-	}
-	return d.rate*(a.logZ(d.t, nil)-prior) + prior + jac
+	return d.by.surrogate(l) + jac
 }
 
 // bend returns gradient and negative Hessian of the surrogate at θ.
@@ -213,23 +204,22 @@ func (d *designRun) mode(theta []float64) (axes *mat.Dense, ok bool) {
 	return nil, false
 }
 
-// integrateDesign is Integrate for several parameters of the factors.
-func (s *ArrowAlgebra) integrateDesign(factors []int) (*SigmaGrid, error) {
-	params, err := s.designParams(factors)
+// integrateDesign is integrateSigma for several parameters.
+func integrateDesign(m sigmaModel, factors []int) (*SigmaGrid, error) {
+	params, err := designParams(m, factors)
 	if err != nil {
 		return nil, err
 	}
-	d := &designRun{gridRun: newGridRun(s), params: params, t: s.sums()}
-	d.rate = max(designRate, s.flatness(d.t))
+	d := &designRun{newGridRun(m), params}
 	theta := d.present()
 	axes, ok := d.mode(theta)
-	if !ok || s.Workers.Halt.Err() != nil {
-		return nil, s.Workers.Halt.Err()
+	if !ok || m.halt().Err() != nil {
+		return nil, m.halt().Err()
 	}
 	if len(params) == 2 { // two standard deviations
 		return d.plane(theta)
 	}
-	near := d.start()
+	near := m.start()
 	stretch := d.stretches(theta, axes)
 	var logs []float64
 	var fits []*gridFit
@@ -237,7 +227,7 @@ func (s *ArrowAlgebra) integrateDesign(factors []int) (*SigmaGrid, error) {
 	for k, z := range points {
 		x, volume := cubature.Place(theta, z, axes, stretch)
 		l, jac := d.at(x)
-		f, err := d.fit(l, jac, near)
+		f, err := m.fit(l, jac, near)
 		if err != nil {
 			return nil, err
 		}
@@ -259,7 +249,7 @@ func (s *ArrowAlgebra) integrateDesign(factors []int) (*SigmaGrid, error) {
 			return nil, err
 		}
 	}
-	return r, s.Workers.Halt.Err()
+	return r, m.halt().Err()
 }
 
 // stretches returns, for both directions of each axis, by which factor the surrogate is wider than a

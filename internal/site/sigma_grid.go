@@ -5,16 +5,15 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/cubature"
 	"github.com/pgsvi/pgsvi/internal/gauss"
-	"gonum.org/v1/gonum/floats"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"gonum.org/v1/gonum/interp"
-	"gonum.org/v1/gonum/mat"
 )
 
 // This file integrates over the standard deviation τ of the effects of a factor. Few levels hardly
 // determine τ, so a q at the best τ is too sure of itself. A GLM with GLMOptions.Groups calls
-// Integrate after a fit.
+// Integrate of an ArrowAlgebra or a SoftmaxAlgebra after a fit. The fits at the points are the only
+// difference between the two (sigmaModel).
 //
 // The posterior density of τ is proportional to exp(ELBO(τ)) p(τ), where ELBO(τ) is the best value
 // at this τ (Rue, Martino and Chopin, 2009, section 3, with the ELBO in place of their Laplace
@@ -28,7 +27,7 @@ import (
 type SigmaPoint struct {
 	Prob float64 // posterior probability of the point
 	Mean []float64
-	Cov  *gauss.Arrow
+	Cov  gauss.Cov
 }
 
 // SigmaSpan is the posterior distribution of the standard deviation of an effect, or of its
@@ -86,54 +85,65 @@ type gridFit struct {
 	gamma, a, m []float64
 }
 
+// A sigmaModel fits the weights at given covariances LLᵀ of the factors, which an integral chooses. The
+// lists of an L have one element per factor.
+type sigmaModel interface {
+	// fit fits the weights at L, from the sites of another fit. The log density is the ELBO plus the log
+	// prior of L plus jac, or −Inf if there is no fit.
+	fit(l [][]float64, jac float64, near *gridFit) (*gridFit, error)
+	// start returns the sites of the state from which the integral starts, and present the L there.
+	start() *gridFit
+	present() [][]float64
+	// block returns the prior of the effects of factor f, and its place among the blocks of the model.
+	block(f int) (b gauss.Block, number int)
+	// independent reports whether the L of factor f is diagonal.
+	independent(f int) bool
+	// spread returns standard deviations of the standard deviations of factor f, at the present L, and
+	// their least useful values.
+	spread(f int) (sd, least []float64, err error)
+	// unit returns a first value of the standard deviation of the only parameter of factor f, which is
+	// tau.
+	unit(f int, tau float64) float64
+	// surrogate approximates the log density of the parameters at L, up to a constant, without a fit.
+	surrogate(l [][]float64) float64
+	// quick reports whether thousands of values of the surrogate cost less than a few fits.
+	quick() bool
+	halt() *parallel.Halt
+}
+
 // gridRun fits the weights at the points of a SigmaGrid.
 type gridRun struct {
-	from   *ArrowAlgebra
-	last   *ArrowAlgebra // the next fit takes its memory
-	lin    LinearModel   // with fixed covariances
+	by     sigmaModel
 	factor int
 	scale  float64
 	step   float64
 	fits   map[int]*gridFit // by k
 	lo, hi int              // range of k
 	best   float64          // largest log density
-	closed *gridClosed      // set by the first fit if the noise is Gaussian
 }
 
-// gridClosed has the sums over rows if the noise is Gaussian. The sites then do not depend on L, and
-// the ELBO is log Z plus a constant, so the fits at other points read no rows.
-type gridClosed struct {
-	sums     gauss.Sums
-	hb, hg   []float64
-	constant float64
+// newGridRun returns a run over the covariances of the factors of m.
+func newGridRun(m sigmaModel) gridRun {
+	return gridRun{by: m, fits: map[int]*gridFit{}, best: math.Inf(-1)}
 }
 
-// Integrate returns the posterior over the covariances of the factors that have a prior and few
-// levels with rows. It uses a grid for one parameter, a lattice for two standard deviations
-// (sigma_plane.go), and a design for up to ten parameters (sigma_design.go). It returns nil if
-// there is no such parameter, if there are more than ten, or if the border has more than
-// MostGridBorder columns. The other factors keep their covariances.
-func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
-	a := s.mover
-	factors, params := a.gridFactors()
-	switch {
-	case !a.moved || len(a.shape.Border) > MostGridBorder || params == 0 || params > cubature.Most:
-		return nil, nil
-	case params > 1:
-		return s.integrateDesign(factors)
+// integrateSigma returns the posterior over the covariances of the given factors of m, which have the
+// given number of parameters.
+func integrateSigma(m sigmaModel, factors []int, params int) (*SigmaGrid, error) {
+	if params > 1 {
+		return integrateDesign(m, factors)
 	}
-	f := factors[0]
-	run := newGridRun(s)
+	run := newGridRun(m)
 	g := &run
-	g.factor = f
-	tau := math.Abs(a.cur.by.L[f][0])
+	g.factor = factors[0]
+	tau := math.Abs(m.present()[g.factor][0])
 	var err error
 	if g.scale, err = g.spread(tau); err != nil || !(g.scale > 0) || math.IsInf(g.scale, 0) {
-		return nil, errors.Join(err, s.Workers.Halt.Err())
+		return nil, errors.Join(err, m.halt().Err())
 	}
 	g.step = gridStep * g.scale / math.Hypot(tau, g.scale)
 	mode := int(math.Round(math.Asinh(tau/g.scale) / g.step))
-	if err := g.add(mode, g.start()); err != nil {
+	if err := g.add(mode, m.start()); err != nil {
 		return nil, err
 	}
 	g.lo, g.hi = mode, mode
@@ -147,33 +157,7 @@ func (s *ArrowAlgebra) Integrate() (*SigmaGrid, error) {
 	if err != nil || math.IsInf(g.best, -1) {
 		return nil, err
 	}
-	return g.grid(), s.Workers.Halt.Err()
-}
-
-// newGridRun returns a run from the state of s.
-func newGridRun(s *ArrowAlgebra) gridRun {
-	a := s.mover
-	g := gridRun{from: s, lin: *a.lin, fits: map[int]*gridFit{}, best: math.Inf(-1)}
-	g.lin.Factors, g.lin.Near = nil, nil
-	if a.summed != nil {
-		g.closed = &gridClosed{sums: a.summed.by.Sums, hb: slices.Clone(a.hb), hg: slices.Clone(a.hg)}
-	}
-	return g
-}
-
-// levelsWithRows returns the number of levels of factor f with rows.
-func (a *arrow) levelsWithRows(f int) (n int) {
-	if a.summed != nil {
-		return a.summed.by.Filled(a.fac[f].Block)
-	}
-	seen := make([]bool, a.fac[f].Levels)
-	for _, g := range a.fac[f].level {
-		if g >= 0 && !seen[g] {
-			seen[g] = true
-			n++
-		}
-	}
-	return n
+	return g.grid(), m.halt().Err()
 }
 
 // GridLevels returns the number of levels from which a factor keeps its best covariance. The lists
@@ -199,46 +183,39 @@ func GridParams(q int, independent bool) int {
 	return q * (q + 1) / 2
 }
 
-// gridFactors returns the factors that Integrate integrates, and the number of their parameters.
-func (a *arrow) gridFactors() (found []int, total int) {
-	var all, levels, params []int
-	for f := range a.fac {
-		if x := &a.fac[f]; x.rule.Learn && x.rule.Scale != nil {
-			all, levels = append(all, f), append(levels, a.levelsWithRows(f))
-			params = append(params, GridParams(x.Q, x.rule.Independent))
+// A gridRule describes a factor for the choice of gridFactors.
+type gridRule struct {
+	learned        bool // with a prior
+	levels, params int  // levels with rows, and parameters
+}
+
+// gridFactors returns the factors to integrate, and the number of their parameters.
+func gridFactors(all []gridRule) (found []int, total int) {
+	var levels, params []int
+	for _, x := range all {
+		if x.learned {
+			levels, params = append(levels, x.levels), append(params, x.params)
 		}
 	}
 	most := GridLevels(levels, params)
-	for i, f := range all {
-		if levels[i] < most {
-			found, total = append(found, f), total+params[i]
+	for f, x := range all {
+		if x.learned && x.levels < most {
+			found, total = append(found, f), total+x.params
 		}
 	}
 	return found, total
 }
 
-// spread returns the standard deviation of τ, whose present value is tau. The curvature of log Z +
-// log p at the present sites gives a first value, which is too small because sites follow τ. A fit at
-// that distance corrects it. So the points do not depend on the steps that led to the present state.
+// spread returns the standard deviation of τ, whose present value is tau. The first value of the model
+// may be too small because sites follow τ. A fit at that distance corrects it. So the points do not
+// depend on the steps that led to the present state.
 func (g *gridRun) spread(tau float64) (sd float64, err error) {
-	a, t := g.from.mover, g.from.sums()
-	at := func(x float64) float64 {
-		t.by.L[g.factor][0] = x
-		return a.logZ(t, nil)
-	}
-	unit := max(tau, sigmaKick*a.sigma.start[g.factor][0])
-	z := at(tau)
-	for range 2 {
-		h := 0.3 * unit
-		if bend := (2*z - at(tau+h) - at(tau-h)) / (h * h); bend > 0 {
-			unit = 1 / math.Sqrt(bend)
-		}
-	}
+	unit := g.by.unit(g.factor, tau)
 	var log [2]float64
 	for i, x := range []float64{tau, tau + unit} {
-		l := g.from.L()
+		l := g.by.present()
 		l[g.factor][0] = x
-		f, err := g.fit(l, 0, g.start())
+		f, err := g.by.fit(l, 0, g.by.start())
 		if err != nil {
 			return 0, err
 		}
@@ -254,104 +231,17 @@ func (g *gridRun) spread(tau float64) (sd float64, err error) {
 // that corrects it.
 const gridFlat = 0.01
 
-// flatness returns 1 − ρ at t, which has the sums and the L of the present state; see gain. It is the
-// mean of all parameters (geometric) if the curvature with sites that follow L is known.
-func (s *ArrowAlgebra) flatness(t *arrowState) float64 {
-	a := s.mover
-	if j := s.answers(); j != nil && !math.IsInf(a.logZ(t, a.sigma.grad), -1) {
-		fixed := mat.NewSymDense(len(j.unit), nil)
-		a.hessian(t, j.unit, fixed)
-		n := len(j.unit) - a.freeze(t.by.L, make([]float64, len(j.unit)), fixed)
-		var own, all mat.Cholesky
-		if own.Factorize(fixed) && all.Factorize(j.bend) {
-			return min(1, math.Exp((all.LogDet()-own.LogDet())/float64(n)))
-		}
-	}
-	to := &arrowState{by: gauss.Arrow{ArrowShape: a.shape, Sums: t.by.Sums}}
-	to.by.L = gauss.CloneLists(t.by.L)
-	a.maximize(to)
-	return a.sigma.rate.estimate(a, to.by.L)
-}
-
 // add fits the weights at point k, from the sites of another fit.
 func (g *gridRun) add(k int, near *gridFit) error {
 	x := float64(k) * g.step
-	l := g.from.L()
+	l := g.by.present()
 	l[g.factor][0] = g.scale * math.Sinh(x)
-	f, err := g.fit(l, math.Log(math.Cosh(x)), near)
+	f, err := g.by.fit(l, math.Log(math.Cosh(x)), near)
 	if err != nil {
 		return err
 	}
 	g.fits[k], g.best = f, max(g.best, f.log)
 	return nil
-}
-
-// fit fits the weights at the given L, from the sites of another fit. The log density is the ELBO
-// plus the log prior of L plus jac, or −Inf if there is no fit.
-func (g *gridRun) fit(l [][]float64, jac float64, near *gridFit) (*gridFit, error) {
-	s, f := g.from, &gridFit{log: math.Inf(-1)}
-	if g.closed != nil {
-		return f, g.fitClosed(f, l, jac)
-	}
-	alg, err := NewArrowAlgebraIn(g.last, &g.lin, s.Workers)
-	if err != nil {
-		return nil, err
-	}
-	g.last = alg
-	alg.SetL(l)
-	alg.StartAt(near.gamma, near.a, near.m)
-	if _, err := alg.Settle(gridSlack, gridSteps); err != nil {
-		return nil, err
-	}
-	q := &alg.Batch.Cur
-	f.gamma, f.a, f.m = slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)
-	log := s.mover.sigma.logPrior(l, nil) + jac - q.Value
-	if q.Wild || math.IsNaN(log) || math.IsInf(log, 0) {
-		return f, nil
-	}
-	f.log = log
-	if f.Mean, f.Cov, err = alg.arrowWeights(); err == nil && s.mover.gaussian &&
-		slices.Equal(q.Gamma, q.Tg) {
-		g.close(alg)
-	}
-	return f, err
-}
-
-// close sets g.closed from a fit to Gaussian noise.
-func (g *gridRun) close(alg *ArrowAlgebra) {
-	t, a := alg.sums(), alg.mover
-	z := a.logZ(t, nil) // without log p(L), because the fit learns no L
-	if math.IsInf(z, -1) {
-		return
-	}
-	g.closed = &gridClosed{sums: t.by.Sums, hb: slices.Clone(a.hb), hg: slices.Clone(a.hg),
-		constant: -alg.Batch.Cur.Value - z}
-}
-
-// fitClosed is fit by g.closed. It stores the result in f.
-func (g *gridRun) fitClosed(f *gridFit, l [][]float64, jac float64) error {
-	a, s := g.from.mover, g.closed
-	shape := *a.shape
-	c := &gauss.Arrow{ArrowShape: &shape, L: gauss.CloneLists(l), Sums: s.sums.Clone()}
-	ok := c.Factor(a.crew.Halt)
-	if err := a.crew.Halt.Err(); err != nil || !ok {
-		return err
-	}
-	var x gauss.ArrowMean
-	c.Solve(&x, s.hb, s.hg, make([]float64, len(s.hg)))
-	z := 0.5 * (floats.Dot(s.hb, x.W) + floats.Dot(s.hg, x.U) - c.LogDet)
-	log := a.sigma.logPrior(l, nil) + jac + s.constant + z
-	if math.IsNaN(log) || math.IsInf(log, 0) {
-		return nil
-	}
-	f.log, f.Mean, f.Cov = log, a.inModel(&x), c
-	return nil
-}
-
-// start returns the sites of the state from which the run started.
-func (g *gridRun) start() *gridFit {
-	q := &g.from.Cur
-	return &gridFit{gamma: q.Gamma, a: q.A, m: q.M}
 }
 
 // forget frees the sites of f, which have the size of the rows. Only the ends of the grid need them.
@@ -402,7 +292,7 @@ func (g *gridRun) halve() error {
 	g.step /= 2
 	g.lo, g.hi = 2*g.lo, 2*g.hi
 	for k := g.lo + 1; k < g.hi; k += 2 {
-		if err := g.add(k, g.start()); err != nil {
+		if err := g.add(k, g.by.start()); err != nil {
 			return err
 		}
 		g.fits[k].forget()
@@ -412,7 +302,8 @@ func (g *gridRun) halve() error {
 
 // grid returns the result.
 func (g *gridRun) grid() *SigmaGrid {
-	r := &SigmaGrid{Block: g.from.mover.fac[g.factor].number, scale: g.scale, step: g.step,
+	_, number := g.by.block(g.factor)
+	r := &SigmaGrid{Block: number, scale: g.scale, step: g.step,
 		first: g.lo}
 	var total float64
 	for k := g.lo; k <= g.hi; k++ {

@@ -35,7 +35,7 @@ type planeRun struct {
 
 // plane integrates over two standard deviations from the mode theta.
 func (d *designRun) plane(theta []float64) (*SigmaGrid, error) {
-	r := &planeRun{designRun: d, cells: map[planeCell]*gridFit{}, first: d.start()}
+	r := &planeRun{designRun: d, cells: map[planeCell]*gridFit{}, first: d.by.start()}
 	var mode planeCell
 	for i, x := range theta {
 		r.step[i] = planeStep * d.fallOf(theta, i)
@@ -48,7 +48,7 @@ func (d *designRun) plane(theta []float64) (*SigmaGrid, error) {
 	if err := r.grow(); err != nil || math.IsInf(r.best, -1) {
 		return nil, err
 	}
-	return r.grid(), d.from.Workers.Halt.Err()
+	return r.grid(), d.by.halt().Err()
 }
 
 // fallOf returns the standard deviation of coordinate i if the other coordinate is fixed. A Gaussian
@@ -77,7 +77,7 @@ func (r *planeRun) put(k planeCell) error {
 		return nil
 	}
 	l, jac := r.at([]float64{float64(k[0]) * r.step[0], float64(k[1]) * r.step[1]})
-	f, err := r.fit(l, jac, r.first)
+	f, err := r.by.fit(l, jac, r.first)
 	if err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (r *planeRun) grid() *SigmaGrid {
 			one.log = append(one.log, math.Log(along[i][k]))
 		}
 		floats.AddConst(-floats.Max(one.log), one.log)
-		g.Spans = append(g.Spans, SigmaSpan{r.from.mover.fac[p.factor].number, p.effect, -1,
-			one.Quantiles})
+		_, number := r.by.block(p.factor)
+		g.Spans = append(g.Spans, SigmaSpan{number, p.effect, -1, one.Quantiles})
 	}
 	return g
 }

@@ -21,11 +21,10 @@ import (
 
 // Constants of the draws.
 const (
-	spanDraws  = 2500
-	spanBorder = 100  // columns of the border, at most, because every draw factorizes it
-	spanWide   = 1.4  // standard deviations of the draws, in units of the density's
-	spanExact  = 0.05 // error of an accurate correction, in nats: the ends move by about 1%
-	spanReach  = 1.5  // distance, in radii of the points, beyond which the correction is constant
+	spanDraws = 2500
+	spanWide  = 1.4  // standard deviations of the draws, in units of the density's
+	spanExact = 0.05 // error of an accurate correction, in nats: the ends move by about 1%
+	spanReach = 1.5  // distance, in radii of the points, beyond which the correction is constant
 )
 
 // spanEnd holds the levels of the draws near the lower end of an interval. The upper end is symmetric.
@@ -157,7 +156,7 @@ type spanRun struct {
 // points of the design, with the mode theta. More fits start at the sites of near.
 func (d *designRun) spans(theta []float64, axes *mat.Dense, stretch [][2]float64, points [][]float64,
 	fits []*gridFit, near *gridFit) ([]SigmaSpan, error) {
-	if len(d.from.mover.shape.Border) > spanBorder {
+	if !d.by.quick() {
 		return nil, nil
 	}
 	s := &spanRun{designRun: d, theta: theta, axes: axes, stretch: stretch, near: near,
@@ -167,7 +166,7 @@ func (d *designRun) spans(theta []float64, axes *mat.Dense, stretch [][2]float64
 		s.points, s.diff = append(s.points, z), append(s.diff, fits[k].log-d.surrogate(x))
 	}
 	s.draw()
-	if len(s.logs) == 0 || d.from.Workers.Halt.Stopped() {
+	if len(s.logs) == 0 || d.by.halt().Stopped() {
 		return nil, nil
 	}
 	for _, choose := range []func(w []float64, in []int) []float64{s.center, s.gap, s.center} {
@@ -180,8 +179,8 @@ func (d *designRun) spans(theta []float64, axes *mat.Dense, stretch [][2]float64
 	var all []SigmaSpan
 	for i, p := range d.params {
 		at := &sortedDraws{s.values[i], s.order[i], weights}
-		all = append(all, SigmaSpan{d.from.mover.fac[p.factor].number, p.effect, p.other,
-			at.quantiles})
+		_, number := d.by.block(p.factor)
+		all = append(all, SigmaSpan{number, p.effect, p.other, at.quantiles})
 	}
 	return all, nil
 }
@@ -209,7 +208,7 @@ func (s *spanRun) draw() {
 		for i, v := range s.designRun.values(l) {
 			s.values[i] = append(s.values[i], v)
 		}
-		if len(s.logs) == spanDraws || s.from.Workers.Halt.Stopped() {
+		if len(s.logs) == spanDraws || s.by.halt().Stopped() {
 			break
 		}
 	}
@@ -254,7 +253,7 @@ func (s *spanRun) refine(choose func(w []float64, in []int) []float64) error {
 			z := choose(w, in)
 			x, _ := cubature.Place(s.theta, z, s.axes, s.stretch)
 			l, jac := s.at(x)
-			f, err := s.fit(l, jac, s.near)
+			f, err := s.by.fit(l, jac, s.near)
 			if err != nil {
 				return err
 			}
@@ -308,8 +307,8 @@ func (d *designRun) mirrored(theta []float64) bool {
 func (d *designRun) values(l [][]float64) []float64 {
 	all := make([]float64, len(d.params))
 	for i, p := range d.params {
-		q := d.from.mover.fac[p.factor].Q
-		row := func(k int) []float64 { return l[p.factor][k*q : (k+1)*q] }
+		b, _ := d.by.block(p.factor)
+		row := func(k int) []float64 { return l[p.factor][k*b.Q : (k+1)*b.Q] }
 		own := row(p.effect)
 		if all[i] = floats.Norm(own, 2); p.other >= 0 {
 			other := row(p.other)
