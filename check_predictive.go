@@ -95,7 +95,7 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 	if cov, ok := q.cov.(*gauss.Contrasts); ok {
 		return newPredictiveCheck(ctx, env, l.Terms, draws,
 			append(classShares(latentsOf(q.lik), q.className), named(stats)...),
-			drawScores(l, q.mean, cov))
+			drawScores(l, q.ownMean(), cov))
 	}
 	mean := floats.SubTo(make([]float64, g.dim()), q.ownMean(), l.Prior.Mean)
 	return newPredictiveCheck(ctx, env, l.Terms, draws, named(stats), drawRows(l, mean, q.cov))

@@ -426,13 +426,14 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	post, e := g.Posterior(fitted)
 	if err = cmp.Or(err, e); post != nil {
 		post.learned = learned
-		l.setClassSpread(ctx, post, st)
+		known, e := l.setClassSpread(ctx, post, st, g, fitted)
+		err = cmp.Or(err, prefixed(e))
 		by, e := l.rowTurns(&g.lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
 		if e == nil {
 			if by.curved != nil {
 				post.response = by.curved.Response(runtime.GOMAXPROCS(0))
 			}
-			post.setSpread(l.spread(st, post, by))
+			post.setSpread(l.spread(st, post, by, known...))
 		}
 	}
 	if err == nil && l.opt.Integrate {
@@ -510,11 +511,14 @@ type glmTurns struct {
 }
 
 // spread returns the uncertainty of the hyperparameters that the search st has learned, for the
-// posterior post of the final fit. It returns nil if the curvature of the search is unknown.
-func (l *glmLearner) spread(st *learnStepper, post *GLMPosterior, by glmTurns) *learnSpread {
-	factor := st.run.Factor()
+// posterior post of the final fit. It returns nil if the curvature of the search is unknown
+// or all coordinates are known. The list names coordinates that are known, because post is integrated over
+// them.
+func (l *glmLearner) spread(st *learnStepper, post *GLMPosterior, by glmTurns,
+	known ...int) *learnSpread {
+	factor := st.run.Factor(known...)
 	pull, err := l.scale.Pull(st.run.Best.Theta, post.ownMean())
-	if factor == nil || err != nil {
+	if factor == nil || err != nil || len(known) == len(factor) {
 		return nil
 	}
 	dm := make([][]float64, len(pull))
@@ -644,6 +648,12 @@ func (l *glmLearner) integrate(ctx context.Context, st *learnStepper, by *Solver
 			if p, err = g.Posterior(fitted); err != nil {
 				return x, nil, err
 			}
+			if l.glm.learnsClassGroups() {
+				p.groups = likeGroups(post.groups)
+				if _, err := l.integrateClasses(st, g, fitted, p); err != nil {
+					return x, nil, err
+				}
+			}
 			switch {
 			case post.mixture == nil:
 				x.F = -res.ELBO
@@ -671,18 +681,27 @@ func (l *glmLearner) under(theta []float64) (*GLM, error) {
 	return g, nil
 }
 
-// setClassSpread gives post the uncertainty of the covariances that the search st has learned.
-func (l *glmLearner) setClassSpread(ctx context.Context, post *GLMPosterior, st *learnStepper) {
+// setClassSpread gives post the uncertainty of the covariances that the search st has learned, and
+// integrates over the covariances of groups with few levels. It returns the coordinates of these. The state
+// of fitted is the final fit of g, the model at the best θ.
+func (l *glmLearner) setClassSpread(ctx context.Context, post *GLMPosterior, st *learnStepper, g *GLM,
+	fitted *siteStepper) (known []int, err error) {
 	if !l.glm.learnsClassGroups() {
-		return
+		return nil, nil
 	}
 	defer st.begin(ctx, &Env{workers: 1}).Forget()
 	spread, err := l.scale.EffectSpread(st.run)
 	if err != nil {
-		return
+		return nil, nil
 	}
 	post.groups = slices.Clone(post.groups)
 	for i := range post.groups {
 		post.groups[i].spread = spread[post.groups[i].First]
 	}
+	keepBest(post.groups)
+	in, err := l.integrateClasses(st, g, fitted, post)
+	for _, first := range in {
+		known = append(known, l.scale.EffectCoords(first)...)
+	}
+	return known, err
 }

@@ -82,15 +82,7 @@ func (p *GLMPosterior) saveGrid() *savedGrid {
 		saved := saveArrow(arrow)
 		s.A, s.B, s.D = append(s.A, saved.A...), append(s.B, saved.B...), append(s.D, saved.D...)
 	}
-	for i := range p.groups {
-		q := p.groups[i].effects()
-		lo := make([]float64, q+q*q)
-		hi := lo
-		if r := &p.groups[i]; r.spread != nil && r.spread.Lo != nil {
-			lo, hi = r.spread.Lo, r.spread.Hi
-		}
-		s.Lo, s.Hi = append(s.Lo, lo...), append(s.Hi, hi...)
-	}
+	s.Lo, s.Hi = p.saveIntervals()
 	return s
 }
 
@@ -154,17 +146,37 @@ func (s *savedGrid) load(p *GLMPosterior) error {
 			return fmt.Errorf("component %d: %w", k, err)
 		}
 	}
+	p.loadIntervals(s.Lo, s.Hi)
+	p.mixture = &weightMixture{Mixture: &gauss.Mixture{Cov: p.cov, Prob: s.Prob, Of: of,
+		Shift: chunks(s.Shift, n)}, mean: s.Mean}
+	p.mixture.setMeans(p.mean)
+	return nil
+}
+
+// saveIntervals returns the intervals of the standard deviations and correlations of all groups, one
+// group after the other. Unknown ones are zeros.
+func (p *GLMPosterior) saveIntervals() (all, most []float64) {
+	for i := range p.groups {
+		q := p.groups[i].effects()
+		lo := make([]float64, q+q*q)
+		hi := lo
+		if r := &p.groups[i]; r.spread != nil && r.spread.Lo != nil {
+			lo, hi = r.spread.Lo, r.spread.Hi
+		}
+		all, most = append(all, lo...), append(most, hi...)
+	}
+	return all, most
+}
+
+// loadIntervals sets the intervals that saveIntervals returned.
+func (p *GLMPosterior) loadIntervals(lo, hi []float64) {
 	at := 0
 	for i := range p.groups {
 		r := &p.groups[i]
 		end := at + r.effects() + r.effects()*r.effects()
 		if r.spread != nil {
-			r.spread.Lo, r.spread.Hi = s.Lo[at:end:end], s.Hi[at:end:end]
+			r.spread.Lo, r.spread.Hi = lo[at:end:end], hi[at:end:end]
 		}
 		at = end
 	}
-	p.mixture = &weightMixture{Mixture: &gauss.Mixture{Cov: p.cov, Prob: s.Prob, Of: of,
-		Shift: chunks(s.Shift, n)}, mean: s.Mean}
-	p.mixture.setMeans(p.mean)
-	return nil
 }

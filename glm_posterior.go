@@ -664,6 +664,9 @@ type savedMixed struct {
 	Prob  save.List[float64]   `json:"probabilities"`
 	Mean  save.List[float64]   `json:"mean"` // the mean of q
 	Parts save.List[savedPart] `json:"parts"`
+	// Lo and Hi are as in savedGrid. They are empty without groups.
+	Lo save.List[float64] `json:"lo,omitempty"`
+	Hi save.List[float64] `json:"hi,omitempty"`
 }
 
 // savedPart is a component of a savedMixed.
@@ -681,6 +684,7 @@ func (p *GLMPosterior) saveMixed() (*savedMixed, error) {
 		return nil, nil
 	}
 	s := &savedMixed{Prob: m.Mixture.Prob, Mean: m.mean}
+	s.Lo, s.Hi = p.saveIntervals()
 	for k, mean := range m.means {
 		part := savedPart{Mean: mean, Prior: m.priors[k].Save()}
 		var err error
@@ -707,6 +711,22 @@ func (s *savedMixed) load(p *GLMPosterior) error {
 	}
 	if err := checkProbs(s.Prob); err != nil {
 		return err
+	}
+	if s.Lo != nil || s.Hi != nil {
+		params := 0
+		for i := range p.groups {
+			params += p.groups[i].effects() * (1 + p.groups[i].effects())
+		}
+		if len(s.Lo) != params || len(s.Hi) != params {
+			return fmt.Errorf("%d and %d ends of intervals do not fit %d parameters of groups: %w",
+				len(s.Lo), len(s.Hi), params, ErrShape)
+		}
+		for _, x := range [][]float64{s.Lo, s.Hi} {
+			if j, ok := dense.AllFinite(x); !ok {
+				return fmt.Errorf("end %d of the intervals is %v: %w", j, x[j], ErrNotFinite)
+			}
+		}
+		p.loadIntervals(s.Lo, s.Hi)
 	}
 	m := &weightMixture{Mixture: &gauss.Mixture{Cov: p.cov, Prob: s.Prob}, mean: s.Mean}
 	for k := range s.Parts {

@@ -22,12 +22,23 @@ const tinyParts = 1e-4
 // checkIntegrate returns an error if o requests an integration over more hyperparameters than
 // possible.
 func (s *learnSpace) checkIntegrate(o *LearnOptions) error {
-	if n := len(s.free); o.Integrate && n > learn.Most {
+	if n := len(s.integrable()); o.Integrate && n > learn.Most {
 		return fmt.Errorf("pgsvi: LearnOptions.Integrate integrates over at most %d "+
 			"hyperparameters, but %d are learned; add some to LearnOptions.Fixed: %w", learn.Most, n,
 			ErrParam)
 	}
 	return nil
+}
+
+// integrable returns the coordinates over which LearnOptions.Integrate integrates. The covariances of
+// groups of a Softmax are integrated over at each point (glm_groups_classes.go), or follow.
+func (s *learnSpace) integrable() (over []int) {
+	for i, at := range s.free {
+		if !s.effect(at) {
+			over = append(over, i)
+		}
+	}
+	return over
 }
 
 // integrated is the result of an integration: the posteriors at some θ with their probabilities,
@@ -54,7 +65,8 @@ func integrate[P any](ctx context.Context, st *learnStepper, by *Solver, learned
 	}
 	defer st.begin(ctx, env).Forget()
 	parts := map[int]P{}
-	rule, err := st.run.Integrate(func(k int, theta []float64) (x search.Point, err error) {
+	over := st.space.integrable()
+	rule, err := st.run.Integrate(over, func(k int, theta []float64) (x search.Point, err error) {
 		if ctx.Err() != nil {
 			return x, fmt.Errorf("pgsvi: canceled while integrating over hyperparameters: %w",
 				context.Cause(ctx))
@@ -90,10 +102,10 @@ func integrate[P any](ctx context.Context, st *learnStepper, by *Solver, learned
 	floats.Scale(1/floats.Sum(m.prob), m.prob)
 	learned.Points = len(m.prob)
 	_, sd, lo, hi := learn.Spans(rule, normal95)
-	for i, c := range st.space.free {
-		p := &learned.Params[c]
+	for i, c := range over {
+		p := &learned.Params[st.space.free[c]]
 		p.SD = sd[i]
-		p.Lo, p.Hi = p.value(max(lo[i], st.run.Search.Lo[i])), p.value(min(hi[i], st.run.Search.Hi[i]))
+		p.Lo, p.Hi = p.value(max(lo[i], st.run.Search.Lo[c])), p.value(min(hi[i], st.run.Search.Hi[c]))
 	}
 	return m, nil
 }

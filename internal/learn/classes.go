@@ -11,13 +11,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The steps end if slowSteps steps gain less than slowPart times the predicted gain of the next
-// step.
-const (
-	slowSteps = 6
-	slowPart  = 0.2
-)
-
 // softmax returns the Point of the best q of s at θ, a contrast mean field, and remembers its sites.
 // It takes steps until the next one predicts a gain of at most slack nats. Each evaluation of s
 // costs the given units of work. slopes adds derivatives to the Point if its value is at most most;
@@ -30,25 +23,8 @@ func (l *fitter) softmax(s *site.BaseAlgebra, theta []float64, slack, most, work
 	} else if _, err = s.Ascend(); err != nil {
 		return x, err
 	}
-	var past [slowSteps]float64
-	for i := range learnSteps {
-		if err = s.Refresh(); err != nil {
-			return x, err
-		}
-		if x.Slack, err = s.Promise(); err != nil {
-			return x, err
-		}
-		before, now := &past[i%slowSteps], s.Batch.Cur.Value
-		if x.Slack <= slack || i >= slowSteps && *before-now < slowPart*x.Slack {
-			break
-		}
-		*before = now
-		if _, err = s.Ascend(); err != nil {
-			return x, err
-		}
-		if s.Distance == 0 {
-			break
-		}
+	if x.Slack, err = s.Approach(slack, learnSteps); err != nil {
+		return x, err
 	}
 	q := &s.Batch.Cur
 	l.remember(theta, q.Gamma, q.A, q.M)

@@ -55,12 +55,8 @@ func (e *Effect) Params() int {
 	return e.Block.Q * (e.Block.Q + 1) / 2
 }
 
-// zeroSD is the standard deviation, relative to its unit, that stands for 0, because q needs Σ⁻¹.
-// The ELBO differs from the ELBO at 0 by about zeroSD² nats.
-const zeroSD = 1e-3
-
 // LeastEffect is the smallest parameter of a standard deviation, which means 0.
-var LeastEffect = EffectParam(zeroSD, 1)
+var LeastEffect = EffectParam(site.ZeroEffect, 1)
 
 // EffectParam returns the parameter of the standard deviation s with the given unit.
 func EffectParam(s, unit float64) float64 { return 0.5 * math.Log1p(s/unit*(s/unit)) }
@@ -334,6 +330,22 @@ func (p *BlockPrior) coordinates(n int) []int {
 	return at
 }
 
+// EffectCoords returns the coordinates of the effects whose block begins at weight first.
+func (p *BlockPrior) EffectCoords(first int) (all []int) {
+	for k := range p.effects {
+		e := &p.effects[k]
+		if e.Block.First != first {
+			continue
+		}
+		for i, c := range p.space.Coords {
+			if c.Param >= e.Param && c.Param < e.Param+e.Params() {
+				all = append(all, i)
+			}
+		}
+	}
+	return all
+}
+
 // turn returns the derivative of L of e in coordinate i, Q×Q, or nil if that is 0.
 func (p *BlockPrior) turn(e *Effect, theta []float64, i int) []float64 {
 	at := p.space.Coords[i].Param
@@ -457,6 +469,85 @@ func (p *BlockPrior) effectSlopes(x *search.Point, lin *site.LinearModel, theta,
 	}
 }
 
+// Guess returns an approximation to the ELBO, up to a constant, as a function of the L of all blocks. It
+// is nil if the search s has no derivatives at its best θ. All other coordinates keep their values.
+//
+// Each parameter t of a standard deviation adds −α(δ + ½c(e^−2δ − 1)), where δ = t − t̂. The ELBO of a
+// Gaussian model with equal levels has this form, with α = (K − 1)G. The slope and the curvature at t̂
+// determine α and c. The other elements of the curvature add a quadratic form in tanh δ and in the
+// parameters of the correlations.
+func (p *BlockPrior) Guess(s *Run, blocks []gauss.Block) func(l [][]float64) float64 {
+	theta := s.Best.Theta
+	params, _, err := p.space.At(p.base.Terms, theta)
+	if err != nil || s.Best.Info == nil {
+		return nil
+	}
+	n, at := len(theta), p.coordinates(len(params))
+	of := s.Search
+	of.Cur = s.Best
+	curve, prior := of.Curvature(of.Part), search.Point{Grad: make([]float64, n),
+		Info: mat.NewSymDense(n, nil)}
+	p.addPriors(&prior, params)
+	slope := floats.SubTo(make([]float64, n), s.Best.Grad, prior.Grad)
+	for i := range n {
+		for j := range i + 1 {
+			curve.SetSym(i, j, curve.At(i, j)-prior.Info.At(i, j))
+		}
+	}
+	return func(l [][]float64) (sum float64) {
+		move := make([]float64, n)
+		for k := range p.effects {
+			e := &p.effects[k]
+			b := slices.IndexFunc(blocks, func(b gauss.Block) bool { return b.First == e.Block.First })
+			for i, y := range e.paramsAt(l[b]) {
+				c := at[e.Param+i]
+				if c < 0 {
+					continue
+				}
+				move[c] = y - theta[c]
+				if i >= e.Block.Q {
+					sum -= 0.5 * curve.At(c, c) * move[c] * move[c]
+					continue
+				}
+				rate := max(slope[c]+0.5*curve.At(c, c), leastRate)
+				sum -= rate*move[c] + 0.5*max(0, rate-slope[c])*math.Expm1(-2*move[c])
+				move[c] = math.Tanh(move[c])
+			}
+		}
+		for i, x := range move {
+			for j, y := range move[:i] {
+				sum -= curve.At(i, j) * x * y
+			}
+		}
+		return sum
+	}
+}
+
+// leastRate is the least α of Guess.
+const leastRate = 0.1
+
+// paramsAt returns the parameters of e at l, within the bounds of a search.
+func (e *Effect) paramsAt(l []float64) (params []float64) {
+	q := e.Block.Q
+	c := slices.Clone(l)
+	for i := range q {
+		s := floats.Norm(l[i*q:i*q+i+1], 2)
+		params = append(params, max(LeastEffect, EffectParam(s, e.Unit[i])))
+		if s > 0 {
+			floats.Scale(1/s, c[i*q:i*q+i+1])
+		}
+	}
+	if e.Independent {
+		return params
+	}
+	for m, z := range e.Partials(c) {
+		of := e.pair(m)
+		y, most := e.PartialParam(max(-1, min(1, z)), params[of[0]], params[of[1]])
+		params = append(params, max(-most, min(most, y)))
+	}
+	return params
+}
+
 // flatEffect is the standard deviation of the parameter of a standard deviation above which its
 // density is far from a Gaussian.
 const flatEffect = 1
@@ -506,6 +597,23 @@ func (p *BlockPrior) EffectSpread(s *Run) (map[int]*site.FactorSpread, error) {
 		all[e.Block.First] = f
 	}
 	return all, nil
+}
+
+// ClassFactors returns the factors of an integral over the covariances that s has learned, one for each
+// block, given the result of EffectSpread.
+func (p *BlockPrior) ClassFactors(blocks []gauss.Block,
+	spread map[int]*site.FactorSpread) []site.ClassFactor {
+	all := make([]site.ClassFactor, len(blocks))
+	for i, b := range blocks {
+		all[i] = site.ClassFactor{Unit: slices.Repeat([]float64{0}, b.Q)}
+		for k := range p.effects {
+			if e := &p.effects[k]; e.Block.First == b.First && spread[b.First] != nil {
+				all[i] = site.ClassFactor{Learn: true, Independent: e.Independent, Scale: e.Scale,
+					Unit: e.Unit, SD: spread[b.First].SD}
+			}
+		}
+	}
+	return all
 }
 
 // mostFlat bounds the standard deviation of a parameter of a standard deviation, and unknownAtanh means

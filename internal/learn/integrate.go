@@ -6,6 +6,8 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/cubature"
 	"github.com/pgsvi/pgsvi/internal/search"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 )
 
 // This file integrates over hyperparameters after a search. Their posterior density is proportional
@@ -43,29 +45,79 @@ var (
 	coarsePoints = [...]int{0, 11, 37, 81}
 )
 
-// Integrate integrates over the coordinates of s around the best θ. There may be at most Most of them. At point k of the rule, if it is within the bounds, it calls fit, which returns −ELBO there. F
-// is +Inf if θ has no q.
-func (s *Run) Integrate(fit func(k int, theta []float64) (search.Point, error)) (*cubature.Rule,
-	error) {
+// Integrate integrates over the given coordinates of s around the best θ, in increasing order. There may
+// be at most Most of them. The other coordinates follow by the regression on these that the curvature
+// implies. At point k of the rule, if it is within the bounds, Integrate calls fit, which returns −ELBO
+// there. F is +Inf if θ has no q. The θ of the rule have only the given coordinates.
+func (s *Run) Integrate(over []int, fit func(k int, theta []float64) (search.Point, error)) (
+	*cubature.Rule, error) {
 	lo, hi := s.Search.Lo, s.Search.Hi
 	next := 0
-	density := func(theta []float64) (float64, error) {
+	follow := s.follow(over)
+	density := func(at []float64) (float64, error) {
 		k := next
 		next++
-		for i, t := range theta {
-			if !(t >= lo[i] && t <= hi[i]) {
+		theta := follow(at)
+		for _, i := range over {
+			if t := theta[i]; !(t >= lo[i] && t <= hi[i]) {
 				return math.Inf(-1), nil
 			}
 		}
 		x, err := fit(k, theta)
 		return -x.F - s.space.Penalty(theta, nil), err
 	}
-	axes := cubature.Axes(s.Factor(), s.Deviations())
-	mode := slices.Clone(s.Best.Theta)
+	factor, deviations := s.Factor(), s.Deviations()
+	var rows [][]float64
+	var sd, mode []float64
+	for _, i := range over {
+		if factor != nil {
+			rows = append(rows, factor[i])
+		}
+		sd, mode = append(sd, deviations[i]), append(mode, s.Best.Theta[i])
+	}
+	axes := cubature.Axes(rows, sd)
 	if len(mode) <= cubature.MostLattice {
 		return cubature.Lattice(mode, axes, s.n <= skewedRows, density)
 	}
 	return cubature.Design(mode, axes, density)
+}
+
+// follow returns the function from the given coordinates to a θ, in which the other coordinates have
+// their means given these, within their bounds.
+func (s *Run) follow(over []int) func(at []float64) []float64 {
+	var slope mat.Dense // covariance of all coordinates with these, times the inverse of their covariance
+	if factor := s.Factor(); factor != nil && len(over) < len(factor) {
+		n := len(factor)
+		all, own := mat.NewDense(n, len(over), nil), mat.NewSymDense(len(over), nil)
+		for j, c := range over {
+			for i := range n {
+				all.Set(i, j, floats.Dot(factor[i], factor[c]))
+			}
+			for k, d := range over[:j+1] {
+				own.SetSym(j, k, floats.Dot(factor[c], factor[d]))
+			}
+		}
+		if inv := inverse(own); inv != nil {
+			slope.Mul(all, inv)
+		}
+	}
+	return func(at []float64) []float64 {
+		theta := slices.Clone(s.Best.Theta)
+		for j, c := range over {
+			if move := at[j] - s.Best.Theta[c]; !slope.IsEmpty() {
+				for i := range theta {
+					theta[i] += slope.At(i, j) * move
+				}
+			}
+		}
+		for i := range theta {
+			theta[i] = max(s.Search.Lo[i], min(s.Search.Hi[i], theta[i]))
+		}
+		for j, c := range over {
+			theta[c] = at[j]
+		}
+		return theta
+	}
 }
 
 // Refit fits q at θ to IntegrateSlack and makes it the final q, from which Sited.Begin starts.

@@ -349,8 +349,8 @@ func (s *Run) Deviations() []float64 {
 }
 
 // covariance returns the covariance of θ by the curvature at Best, or nil if the curvature is not
-// known.
-func (s *Run) covariance() *mat.SymDense {
+// known. It is the covariance given the coordinates of the list.
+func (s *Run) covariance(known ...int) *mat.SymDense {
 	if s.Best.Info == nil {
 		return nil
 	}
@@ -358,7 +358,7 @@ func (s *Run) covariance() *mat.SymDense {
 	of.Cur = s.Best
 	b := of.Curvature(of.Part)
 	for i := range s.space.Coords {
-		if s.settled(i) {
+		if s.settled(i) || slices.Contains(known, i) {
 			for j := range s.space.Coords {
 				b.SetSym(i, j, 0)
 			}

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -24,10 +25,10 @@ import (
 
 // Factor returns the rows of L, one for each coordinate, where Σ = LLᵀ is the covariance of θ by
 // the curvature of the search at its best θ. It is nil if Σ is not positive definite. Settled
-// coordinates have rows of zeros.
-func (s *Run) Factor() [][]float64 {
+// coordinates and the given known ones have rows of zeros.
+func (s *Run) Factor(known ...int) [][]float64 {
 	var chol mat.Cholesky
-	cov := s.covariance()
+	cov := s.covariance(known...)
 	if cov == nil || !chol.Factorize(cov) {
 		return nil
 	}
@@ -36,7 +37,7 @@ func (s *Run) Factor() [][]float64 {
 	rows := make([][]float64, len(s.space.Coords))
 	for i := range rows {
 		rows[i] = make([]float64, len(rows))
-		if s.settled(i) {
+		if s.settled(i) || slices.Contains(known, i) {
 			continue
 		}
 		for k := range i + 1 {

@@ -1,7 +1,6 @@
 package site
 
 import (
-	"errors"
 	"math"
 	"slices"
 
@@ -28,6 +27,7 @@ type SigmaPoint struct {
 	Prob float64 // posterior probability of the point
 	Mean []float64
 	Cov  gauss.Cov
+	L    [][]float64 // of the blocks of a softmax model, and nil otherwise
 }
 
 // SigmaSpan is the posterior distribution of the standard deviation of an effect, or of its
@@ -47,6 +47,8 @@ type SigmaGrid struct {
 	// Block is the place of the factor among the blocks of the prior if its standard deviation is the
 	// only parameter, and −1 otherwise. The other fields need it.
 	Block int
+	// Factors lists the blocks of a softmax model that were integrated over.
+	Factors []int
 	// LogMass is the logarithm of the integral of exp(ELBO) p(Σ) over the parameters, up to a
 	// constant.
 	LogMass float64
@@ -125,39 +127,6 @@ type gridRun struct {
 // newGridRun returns a run over the covariances of the factors of m.
 func newGridRun(m sigmaModel) gridRun {
 	return gridRun{by: m, fits: map[int]*gridFit{}, best: math.Inf(-1)}
-}
-
-// integrateSigma returns the posterior over the covariances of the given factors of m, which have the
-// given number of parameters.
-func integrateSigma(m sigmaModel, factors []int, params int) (*SigmaGrid, error) {
-	if params > 1 {
-		return integrateDesign(m, factors)
-	}
-	run := newGridRun(m)
-	g := &run
-	g.factor = factors[0]
-	tau := math.Abs(m.present()[g.factor][0])
-	var err error
-	if g.scale, err = g.spread(tau); err != nil || !(g.scale > 0) || math.IsInf(g.scale, 0) {
-		return nil, errors.Join(err, m.halt().Err())
-	}
-	g.step = gridStep * g.scale / math.Hypot(tau, g.scale)
-	mode := int(math.Round(math.Asinh(tau/g.scale) / g.step))
-	if err := g.add(mode, m.start()); err != nil {
-		return nil, err
-	}
-	g.lo, g.hi = mode, mode
-	err = g.extend()
-	for range gridHalves {
-		if err != nil || g.covering() >= gridLeast {
-			break
-		}
-		err = g.halve()
-	}
-	if err != nil || math.IsInf(g.best, -1) {
-		return nil, err
-	}
-	return g.grid(), m.halt().Err()
 }
 
 // GridLevels returns the number of levels from which a factor keeps its best covariance. The lists

@@ -372,6 +372,39 @@ func (s *BaseAlgebra) Promise() (float64, error) {
 	return p.decrement(), nil
 }
 
+// The steps of Approach end if slowSteps steps gain less than slowPart times the predicted gain of the
+// next step.
+const (
+	slowSteps = 6
+	slowPart  = 0.2
+)
+
+// Approach takes up to the given number of steps, until the next one predicts a gain of at most slack
+// nats, and returns the predicted gain.
+func (s *BaseAlgebra) Approach(slack float64, steps int) (promise float64, err error) {
+	var past [slowSteps]float64
+	for i := range steps {
+		if err = s.Refresh(); err != nil {
+			return promise, err
+		}
+		if promise, err = s.Promise(); err != nil {
+			return promise, err
+		}
+		before, now := &past[i%slowSteps], s.Batch.Cur.Value
+		if promise <= slack || i >= slowSteps && *before-now < slowPart*promise {
+			break
+		}
+		*before = now
+		if _, err = s.Ascend(); err != nil {
+			return promise, err
+		}
+		if s.Distance == 0 {
+			break
+		}
+	}
+	return promise, nil
+}
+
 // Block implements Algebra.
 func (s *BaseAlgebra) Block(batch []int) error {
 	b, ok := s.on.(blocker)
