@@ -17,9 +17,10 @@ import (
 
 // likelihoods maps the words of a row to the likelihoods.
 var likelihoods = map[string]pgsvi.Likelihood{
-	"labels": pgsvi.BernoulliLogit{},
-	"counts": pgsvi.Poisson{},
-	"real":   pgsvi.GaussianNoise{Var: 1},
+	"labels":  pgsvi.BernoulliLogit{},
+	"counts":  pgsvi.Poisson{},
+	"classes": pgsvi.Softmax{Classes: 3},
+	"real":    pgsvi.GaussianNoise{Var: 1},
 }
 
 // The forms of the groups.
@@ -58,6 +59,9 @@ func cases() (all []row) {
 			}
 		}
 	}
+	for _, levels := range []int{5, 8, 20, 50} {
+		all = append(all, row{responses: "classes", form: intercepts, sd: "prior", levels: levels})
+	}
 	return all
 }
 
@@ -69,7 +73,10 @@ func (r row) name() string {
 // defaultSets returns the number of data sets of r by default. Draws from the prior check the
 // computation, and data sets of real responses then have different weights, so they are more.
 func (r row) defaultSets() int {
-	if r.sd == "prior" {
+	switch {
+	case r.responses == "classes":
+		return 400
+	case r.sd == "prior":
 		return 2000
 	}
 	return 500

@@ -35,7 +35,7 @@ const (
 // A Design is a kind of data set: η = w_0 + w_1 x + u_g, or w_0 + w_1 x + u_g + v_g x. Each level has
 // ten rows.
 type Design struct {
-	Lik    pgsvi.Likelihood // BernoulliLogit, Poisson, or GaussianNoise with Var 1
+	Lik    pgsvi.Likelihood // BernoulliLogit, Poisson, Softmax, or GaussianNoise with Var 1
 	Levels int
 	Slope  bool
 	SD     float64 // true standard deviations; NaN draws them from the prior
@@ -77,6 +77,7 @@ type DataSet struct {
 	rho    float64      // their correlation
 	u      [][2]float64 // effects
 	weight float64      // importance of the data set
+	of     *classSet    // the classes of a Softmax instead of w and u
 }
 
 // normals returns n draws of N(0, 1).
@@ -105,7 +106,7 @@ func (d Design) Draw(rng *rand.Rand) *DataSet {
 	sizes := [2]float64{1, math.Sqrt(square)}
 	for j := range q {
 		if s.sd[j] = d.SD; d.FromPrior() {
-			s.sd[j] = PriorScale / sizes[j] * math.Abs(rng.NormFloat64())
+			s.sd[j] = d.priorScale() / sizes[j] * math.Abs(rng.NormFloat64())
 		}
 	}
 	if d.Slope { // LKJ(2)
@@ -113,6 +114,9 @@ func (d Design) Draw(rng *rand.Rand) *DataSet {
 	}
 	for range d.Levels {
 		s.u = append(s.u, s.effect(rng))
+	}
+	if d.classes() > 0 {
+		s.of = d.newClassSet(s, rng)
 	}
 	for i, x := range xs {
 		eta := s.w[0] + s.w[1]*x
@@ -127,7 +131,11 @@ func (d Design) Draw(rng *rand.Rand) *DataSet {
 			eta += s.u[g][0]
 			s.X.Append([]int{0, 1 + g}, []float64{x, 1})
 		}
-		s.Y = append(s.Y, Response(d.Lik, eta, rng))
+		if s.of != nil {
+			s.Y = append(s.Y, s.of.response(x, g, rng))
+		} else {
+			s.Y = append(s.Y, Response(d.Lik, eta, rng))
+		}
 	}
 	if gaussian && d.FromPrior() {
 		// The prior has the scale of the responses, so weight the data set by the ratio of the densities.
@@ -138,6 +146,15 @@ func (d Design) Draw(rng *rand.Rand) *DataSet {
 		}
 	}
 	return s
+}
+
+// priorScale returns the scale of the prior of the standard deviations. The difference of two classes has
+// the scale of one linear predictor.
+func (d Design) priorScale() float64 {
+	if d.classes() > 0 {
+		return PriorScale / math.Sqrt2
+	}
+	return PriorScale
 }
 
 // effect draws the effects of a level.
@@ -211,25 +228,13 @@ func (d Design) cover(s *DataSet, p *pgsvi.GLMPosterior, rng *rand.Rand) (c Cove
 			rows.Append([]int{0, 1 + g}, []float64{x, 1})
 		}
 	}
-	lo, hi, err := p.At(rows).MeanInterval(nil, nil, 0.9)
+	if s.of != nil {
+		err = d.coverClasses(&c, s, p, rows, xs, rng)
+	} else {
+		err = d.coverRows(&c, s, p, rows, xs)
+	}
 	if err != nil {
 		return c, err
-	}
-	for g, x := range xs {
-		a, b := d.latent(lo[g]), d.latent(hi[g])
-		at := s.w[0] + s.w[1]*x
-		if g == d.Levels {
-			sd := math.Sqrt(s.sd[0]*s.sd[0] + 2*s.rho*s.sd[0]*s.sd[1]*x + s.sd[1]*s.sd[1]*x*x)
-			c.New = distuv.UnitNormal.CDF((b-at)/sd) - distuv.UnitNormal.CDF((a-at)/sd)
-		} else if at += s.u[g][0] + s.u[g][1]*x; a <= at && at <= b {
-			c.Known += 1 / float64(d.Levels)
-		}
-	}
-	low, high := p.WeightQuantile(nil, 0.05), p.WeightQuantile(nil, 0.95)
-	for k, j := range []int{p.Dim() - 1, 0} {
-		if low[j] <= s.w[k] && s.w[k] <= high[j] {
-			c.Weights += 0.5
-		}
 	}
 	of := p.Groups()[0]
 	for j, e := range of.Effects {
@@ -249,6 +254,33 @@ func (d Design) cover(s *DataSet, p *pgsvi.GLMPosterior, rng *rand.Rand) (c Cove
 		}
 	}
 	return c, nil
+}
+
+// coverRows sets the shares of c for predictions and weights. The rows have one level each, and the last
+// level is new. Their column x is xs.
+func (d Design) coverRows(c *Coverage, s *DataSet, p *pgsvi.GLMPosterior, rows *pgsvi.Sparse,
+	xs []float64) error {
+	lo, hi, err := p.At(rows).MeanInterval(nil, nil, 0.9)
+	if err != nil {
+		return err
+	}
+	for g, x := range xs {
+		a, b := d.latent(lo[g]), d.latent(hi[g])
+		at := s.w[0] + s.w[1]*x
+		if g == d.Levels {
+			sd := math.Sqrt(s.sd[0]*s.sd[0] + 2*s.rho*s.sd[0]*s.sd[1]*x + s.sd[1]*s.sd[1]*x*x)
+			c.New = distuv.UnitNormal.CDF((b-at)/sd) - distuv.UnitNormal.CDF((a-at)/sd)
+		} else if at += s.u[g][0] + s.u[g][1]*x; a <= at && at <= b {
+			c.Known += 1 / float64(d.Levels)
+		}
+	}
+	low, high := p.WeightQuantile(nil, 0.05), p.WeightQuantile(nil, 0.95)
+	for k, j := range []int{p.Dim() - 1, 0} {
+		if low[j] <= s.w[k] && s.w[k] <= high[j] {
+			c.Weights += 0.5
+		}
+	}
+	return nil
 }
 
 // latent returns the linear predictor at which the mean response is m.
