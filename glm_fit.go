@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -704,4 +705,64 @@ func (l *glmLearner) setClassSpread(ctx context.Context, post *GLMPosterior, st 
 		known = append(known, l.scale.EffectCoords(first)...)
 	}
 	return known, err
+}
+
+// integrateClasses replaces post, the posterior of g, by a mixture over the covariances of groups with few
+// levels, as GLMPosterior.integrateGroups does for other likelihoods. The state of fitted is the fit of g,
+// and the search st has learned the covariances. The groups of post have their uncertainty. It returns
+// the first weights of the groups that are integrated over. A canceled integration leaves post unchanged.
+func (l *glmLearner) integrateClasses(st *learnStepper, g *GLM, fitted *siteStepper, post *GLMPosterior) (
+	in []int, err error) {
+	alg, ok := fitted.alg.(*site.SoftmaxAlgebra)
+	blocks := g.lin.Prior.Blocks()
+	guess := l.scale.Guess(st.run, blocks)
+	spread := map[int]*site.FactorSpread{}
+	for i := range post.groups {
+		spread[post.groups[i].First] = post.groups[i].spread
+	}
+	if !ok || guess == nil || !st.run.Done || st.run.Stale {
+		return nil, nil
+	}
+	grid, err := alg.IntegrateClasses(&g.lin, l.scale.ClassFactors(blocks, spread), guess)
+	if alg.Workers.Halt.Err() != nil || errors.Is(err, ErrNotFinite) || errors.Is(err, ErrNotPosDef) {
+		return nil, nil
+	}
+	if err != nil || grid == nil {
+		return nil, err
+	}
+	var probs []float64
+	for _, x := range grid.Points {
+		probs = append(probs, x.Prob)
+	}
+	var prob []float64
+	var parts []*GLMPosterior
+	least := leastProb(probs)
+	for _, x := range grid.Points {
+		if x.Prob < least {
+			continue
+		}
+		part := &GLMPosterior{lik: post.lik, mean: x.Mean, cov: x.Cov}
+		prior := g.lin.Prior.WithBlocks()
+		for k, b := range blocks {
+			b.L = x.L[k]
+			prior.SetBlock(b)
+		}
+		part.prior = &prior
+		prob, parts = append(prob, x.Prob), append(parts, part)
+	}
+	floats.Scale(1/floats.Sum(prob), prob)
+	for i := range grid.Spans {
+		s := &grid.Spans[i]
+		for k := range post.groups {
+			if r := &post.groups[k]; r.First == blocks[s.Block].First {
+				r.spread.SetInterval(s)
+			}
+		}
+	}
+	post.setLearnedMixture(prob, parts)
+	post.mixture.logMass = grid.LogMass
+	for _, k := range grid.Factors {
+		in = append(in, blocks[k].First)
+	}
+	return in, nil
 }
