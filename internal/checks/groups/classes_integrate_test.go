@@ -10,6 +10,7 @@ import (
 
 	. "github.com/pgsvi/pgsvi"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 )
 
 // classLevels draws rows of three classes with an intercept per level and class, and a row for each level
@@ -185,4 +186,42 @@ func TestIntegrateClassesSame(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestIntegrateClassesRows checks log odds of two classes by level against the fit at the best standard
+// deviation. With many rows per level, they hardly depend on the standard deviation.
+func TestIntegrateClassesRows(t *testing.T) {
+	const levels, draws = 12, 20_000
+	x, y, _ := classLevels(levels, 300, 1, 3)
+	_, p, _ := fitClassLevels(t, x, y, Group{}, nil)
+	e := p.Groups()[0].Effects[0]
+	if !(e.Hi > 1.3*e.SD) {
+		t.Fatalf("the standard deviation is known: %+v", e)
+	}
+	_, q, _ := fitClassLevels(t, x, y, Group{SD: []float64{e.SD}, Fixed: true}, nil)
+	d := p.Dim() / 3
+	var mean, sd [2][levels]float64
+	for k, post := range []*GLMPosterior{p, q} {
+		w := mat.NewDense(draws, p.Dim(), nil)
+		if err := post.RandWeights(w, rand.New(rand.NewPCG(1, 2))); err != nil {
+			t.Fatal(err)
+		}
+		odds := make([]float64, draws)
+		for g := range levels {
+			for i := range odds {
+				a, b := w.RawRowView(i)[d:2*d], w.RawRowView(i)[:d]
+				odds[i] = a[1+g] + a[d-1] - b[1+g] - b[d-1]
+			}
+			mean[k][g], sd[k][g] = stat.MeanStdDev(odds, nil)
+		}
+	}
+	for g := range levels {
+		if diff := (mean[0][g] - mean[1][g]) / sd[1][g]; !(math.Abs(diff) < 0.06) {
+			t.Errorf("level %d: the mean is off by %v standard deviations", g, diff)
+		}
+		if ratio := sd[0][g] / sd[1][g]; !(math.Abs(ratio-1) < 0.03) {
+			t.Errorf("level %d: the standard deviation is %v times that at the best one", g, ratio)
+		}
+	}
+	t.Log(mean, sd)
 }

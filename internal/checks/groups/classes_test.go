@@ -427,11 +427,20 @@ func TestClassGroupsResults(t *testing.T) {
 			t.Errorf("class %d of a new level: %v, want about %v", a, probs.At(0, a), probs.At(1, a))
 		}
 	}
-	s := post.Groups()[1]
-	want := s.Effects[0].SD * math.Sqrt(2./3)
-	if got := s.SD.At(s.Levels-1, 0); !(got > 0.99*want && got < 1.02*want) ||
-		s.Mean.At(s.Levels-1, 0) != 0 {
-		t.Errorf("new level: %v ± %v, want 0 ± %v", s.Mean.At(s.Levels-1, 0), got, want)
+	last := func(p *GLMPosterior) (mean, sd float64) { // of a new level of the second group
+		s := p.Groups()[1]
+		return s.Mean.At(s.Levels-1, 0), s.SD.At(s.Levels-1, 0)
+	}
+	given := c.unset()
+	given[1].SD, given[1].Fixed = []float64{post.Groups()[1].Effects[0].SD}, true
+	_, held, _ := fitClasses(t, c, 3, given)
+	want := given[1].SD[0] * math.Sqrt(2./3)
+	if mean, sd := last(held); !(sd > 0.99*want && sd < 1.02*want) || mean != 0 {
+		t.Errorf("new level at a given standard deviation: %v ± %v, want 0 ± %v", mean, sd, want)
+	}
+	most := post.Groups()[1].Effects[0].Hi * math.Sqrt(2./3)
+	if mean, sd := last(post); !(sd > 1.02*want && sd < most) || math.Abs(mean) > 1e-9*sd {
+		t.Errorf("new level: %v ± %v, want 0 ± more than %v and less than %v", mean, sd, want, most)
 	}
 }
 
@@ -526,7 +535,7 @@ func TestClassGroupsSlopes(t *testing.T) {
 // the derivative of the mean in log s times the variance of log s. The first-order derivative is too
 // small, because it leaves out how the means of one class move the means of the other classes.
 func TestClassGroupsSpread(t *testing.T) {
-	c := newMixedClasses(150, 3, [2]int{9, 0}, [3]float64{1, -1, -1}, 0, 11)
+	c := newMixedClasses(900, 3, [2]int{210, 0}, [3]float64{1, -1, -1}, 0, 11)
 	_, post, _ := fitClasses(t, c, 3, c.unset())
 	e := post.Groups()[0].Effects[0]
 	logSD := math.Log(e.Hi/e.Lo) / (2 * 1.959963984540054)
