@@ -740,7 +740,7 @@ func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) 
 		return nil, err
 	}
 	if q.classes != nil {
-		r, err := loo.ClassRows(ctx, lin, q.mean, q.contrasts(), classLogProb)
+		r, err := loo.ClassRows(ctx, lin, q.mean, q.contrasts(), classLogProb, 1)
 		return newLOO(r, lin.Terms, err)
 	}
 	return looRows(ctx, lin, q.mean, &gauss.Full{S: q.q})
@@ -888,7 +888,7 @@ func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 	return g.mixedLOO(q, func(part *GLMPosterior, share int) (*loo.Result, *term.Terms, error) {
 		l := g.linearAt(part)
 		if classes, ok := part.cov.(*gauss.Contrasts); ok {
-			r, err := loo.ClassRows(ctx, l, part.mean, classes, classLogProb)
+			r, err := loo.ClassRows(ctx, l, part.mean, classes, classLogProb, share)
 			return r, l.Terms, err
 		}
 		mean := floats.SubTo(make([]float64, g.dim()), part.mean, l.Prior.Mean)

@@ -42,6 +42,7 @@ type classCavities struct {
 	m, v, a []float64 // all elements, n·K + k for value k of term n; m is without offset
 	h       []float64 // H_n of all terms, K×K each
 	on      *classWeights
+	share   int // number of results that share the time for responses
 }
 
 // ClassLogProb returns log ∫ p(y|η) N(η|m, diag v) dη of one term, in nats.
@@ -57,16 +58,18 @@ const classPart = 0.1
 const classBudget = 1 << 18
 
 // ClassRows leaves out the rows of l, with K scores each, one at a time. The weights have the
-// given means, class by class, and the covariance cov.
+// given means, class by class, and the covariance cov. The time for responses of sites is a part,
+// 1/share, of that of one result.
 func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *gauss.Contrasts,
-	logProb ClassLogProb) (*Result, error) {
+	logProb ClassLogProb, share int) (*Result, error) {
 	n, d, k := l.X.Rows, l.X.Cols, l.Terms.K
 	if err := memory.Check(l.MaxMemory, memory.Bytes(2, k*d, k*d)+memory.Bytes(4+float64(k), n, k),
 		fmt.Sprintf("to leave out each of %d rows of %d classes and %d weights", n, k, d),
 		"leave out rows of fewer, or raise MaxMemory of the options"); err != nil {
 		return nil, err
 	}
-	c := &classCavities{terms: l.Terms, k: k, m: make([]float64, n*k), v: make([]float64, n*k)}
+	c := &classCavities{terms: l.Terms, k: k, m: make([]float64, n*k), v: make([]float64, n*k),
+		share: share}
 	cov.Means(c.m, mean, l.X, nil)
 	cov.Variances(c.v, l.X, nil)
 	if err := c.expect(ctx); err != nil {
@@ -117,7 +120,7 @@ func ClassFunctions(ctx context.Context, t *term.Terms, c, a, gamma []float64, m
 			return nil, err
 		}
 	}
-	return ClassRows(ctx, l, mean, cov, logProb)
+	return ClassRows(ctx, l, mean, cov, logProb, 1)
 }
 
 // classWeights is the matrix G of the weights of all classes.
@@ -424,7 +427,7 @@ func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Re
 func (c *classCavities) respond(ctx context.Context, logProb ClassLogProb, l *Result) error {
 	n, k := c.terms.Len(), c.k
 	size := min(n, mostAnswers) // every k-th row responds if there are many rows
-	known, rest := l.split(max(leastKnown, classBudget/(size*k)))
+	known, rest := l.split(max(leastKnown, classBudget/(size*k*c.share)))
 	move, part := make([]float64, len(known)), make([]float64, len(known))
 	err := parallel.Each(ctx, len(known), runtime.GOMAXPROCS(0), func(_, at int) error {
 		i := known[at]

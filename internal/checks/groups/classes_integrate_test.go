@@ -225,3 +225,29 @@ func TestIntegrateClassesRows(t *testing.T) {
 	}
 	t.Log(mean, sd)
 }
+
+// TestIntegrateClassesLOO compares log probabilities of rows that are left out with refits without them.
+func TestIntegrateClassesLOO(t *testing.T) {
+	x, y, _ := classLevels(10, 12, 1, 5)
+	g, p, _ := fitClassLevels(t, x, y, Group{}, nil)
+	l, err := g.LOO(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, cols := x.Dims()
+	var sum, direct, want float64
+	for i := 3; i < rows; i += 11 {
+		without := mat.NewDense(rows-1, cols, nil)
+		without.Slice(0, i, 0, cols).(*mat.Dense).Copy(x.Slice(0, i, 0, cols))
+		without.Slice(i, rows-1, 0, cols).(*mat.Dense).Copy(x.Slice(i+1, rows, 0, cols))
+		_, q, _ := fitClassLevels(t, without, slices.Concat(y[:i], y[i+1:]), Group{}, nil)
+		at := x.Slice(i, i+1, 0, cols)
+		log := math.Log(q.At(at).Probs().At(0, int(y[i])))
+		in := math.Log(p.At(at).Probs().At(0, int(y[i])))
+		if off := math.Abs(l.Pointwise[i] - log); !(off < 0.02+0.2*math.Abs(in-log)) {
+			t.Errorf("row %d: %v, want %v, and %v with the row", i, l.Pointwise[i], log, in)
+		}
+		sum, want, direct = sum+l.Pointwise[i], want+log, direct+in
+	}
+	t.Logf("sum %v, want %v, and %v with the rows; error %v of all %d rows", sum, want, direct, l.Err, rows)
+}
