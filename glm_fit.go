@@ -699,7 +699,7 @@ func (l *glmLearner) setClassSpread(ctx context.Context, post *GLMPosterior, st 
 	for i := range post.groups {
 		post.groups[i].spread = spread[post.groups[i].First]
 	}
-	keepBest(post.groups)
+	keepBest(post.groups, site.MostClassGridLevels)
 	in, err := l.integrateClasses(st, g, fitted, post)
 	for _, first := range in {
 		known = append(known, l.scale.EffectCoords(first)...)

@@ -45,8 +45,8 @@ import (
 // classes from a third have the correlation ½. This is the covariance that mclogit estimates without
 // restrictions, if no class is special. Two classes are BernoulliLogit with the standard deviations
 // √2 s. The half-normal priors have the scale 2.5/√2, so that the difference of two classes has 2.5.
-// Only GLM.Fit and GLM.Learn learn Σ. They integrate over it by the same rule, at two to ten times the
-// cost of the fit alone. If Σ keeps its best value, standard deviations of effects and predictions
+// Only GLM.Fit and GLM.Learn learn Σ. They integrate over it by the same rule, for fewer than 100
+// levels, at two to ten times the cost of the fit alone. If Σ keeps its best value, standard deviations of effects and predictions
 // include its uncertainty to first order, as described at GLMPosterior. A fixed Σ must have an
 // inverse. All effects belong to one dense problem, for up to a few hundred levels.
 //

@@ -155,8 +155,9 @@ func (r *groupInfo) zero(cov []float64) {
 // contain about 45s² percentage points less, which are 2 for a ratio of 1.5.
 const keptWide = 1.5
 
-// keepBest marks the groups whose Σ would be integrated over if the model had fewer parameters.
-func keepBest(groups []groupInfo) {
+// keepBest marks the groups whose Σ would be integrated over if the model had fewer parameters, or two
+// classes. Groups with most levels or more are never integrated over.
+func keepBest(groups []groupInfo, most int) {
 	var levels, params []int
 	for i := range groups {
 		if r := &groups[i]; !r.Fixed && !r.NoPrior {
@@ -164,7 +165,7 @@ func keepBest(groups []groupInfo) {
 			params = append(params, site.GridParams(r.effects(), r.Independent))
 		}
 	}
-	least := site.GridLevels(levels, params)
+	least := min(most, site.GridLevels(levels, params))
 	for i := range groups {
 		r := &groups[i]
 		r.kept = !r.Fixed && !r.NoPrior && r.Levels >= least && r.Levels < site.MostGridLevels
@@ -277,7 +278,7 @@ func (p *GLMPosterior) setGroupSpread(st Stepper) error {
 		}
 	}
 	if a.Learns() {
-		keepBest(p.groups)
+		keepBest(p.groups, site.MostGridLevels)
 	}
 	return nil
 }

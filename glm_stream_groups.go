@@ -588,7 +588,7 @@ func (s *groupStream) spread(p *GLMPosterior, f *gauss.Frozen, sums *site.ArrowS
 	if !s.exact() {
 		return nil
 	}
-	keepBest(p.groups)
+	keepBest(p.groups, site.MostGridLevels)
 	grid, err := site.IntegrateFrozen(f, sums)
 	if err == nil && grid != nil {
 		p.setGrid(grid)

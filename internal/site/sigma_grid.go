@@ -68,6 +68,9 @@ const (
 	// fewGridParams parameters, because each parameter adds points.
 	FewGridLevels = 50
 	fewGridParams = 3
+	// MostClassGridLevels replaces MostGridLevels for classes, where each point takes a fit with a full
+	// covariance of each class.
+	MostClassGridLevels = 100
 	// MostGridBorder is the largest border, because more columns would make every point of the grid
 	// too expensive.
 	MostGridBorder = 300

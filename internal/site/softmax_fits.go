@@ -51,7 +51,8 @@ func (s *SoftmaxAlgebra) IntegrateClasses(l *LinearModel, factors []ClassFactor,
 	for f, b := range l.Prior.Blocks() {
 		x := &factors[f]
 		largest = max(largest, b.End()-b.First)
-		rules = append(rules, gridRule{x.Learn && x.Scale != nil, levelsOf(l, &b),
+		levels := levelsOf(l, &b)
+		rules = append(rules, gridRule{x.Learn && x.Scale != nil && levels < MostClassGridLevels, levels,
 			GridParams(b.Q, x.Independent)})
 		m.prior.scale = append(m.prior.scale, nil)
 		if x.Learn {
