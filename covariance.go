@@ -30,8 +30,8 @@ const (
 	// DiagonalCovariance is the mean-field approximation. A pass takes O(nnz) operations. Its
 	// standard deviations are too small if features are correlated. GLM.Learn therefore uses linear
 	// responses for up to 50 weights with values in at least 1% of the rows, such as an intercept
-	// next to the effects of many levels (Giordano, Broderick and Jordan 2018, section 3). Their
-	// standard deviations and the covariances between them are those of the full covariance.
+	// next to the effects of many levels (Giordano, Broderick and Jordan 2018, section 3). The full
+	// covariance has the same standard deviations and covariances of these weights.
 	DiagonalCovariance
 )
 

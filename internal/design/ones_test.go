@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// onesRows returns n rows of d columns, some of which are empty, with and without a last column of
-// ones that is stored.
+// onesRows returns n rows of d columns, without and with a last column of ones that is stored. Some rows
+// are empty.
 func onesRows(n, d int, unit bool) (rest, all *Rows) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	rest, all = &Rows{Cols: d, Ptr: []int{0}}, &Rows{Cols: d + 1, Ptr: []int{0}}

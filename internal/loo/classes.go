@@ -58,8 +58,8 @@ const classPart = 0.1
 const classBudget = 1 << 18
 
 // ClassRows leaves out the rows of l, with K scores each, one at a time. The weights have the
-// given means, class by class, and the covariance cov. The time for responses of sites is a part,
-// 1/share, of that of one result.
+// given means, class by class, and the covariance cov. It spends 1/share of the
+// usual time on responses of sites.
 func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *gauss.Contrasts,
 	logProb ClassLogProb, share int) (*Result, error) {
 	n, d, k := l.X.Rows, l.X.Cols, l.Terms.K

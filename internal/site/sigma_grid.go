@@ -27,7 +27,7 @@ type SigmaPoint struct {
 	Prob float64 // posterior probability of the point
 	Mean []float64
 	Cov  gauss.Cov
-	L    [][]float64 // of the blocks of a softmax model, and nil otherwise
+	L    [][]float64 // for each block of a softmax model; nil for other models
 }
 
 // SigmaSpan is the posterior distribution of the standard deviation of an effect, or of its

@@ -427,7 +427,7 @@ func TestClassGroupsResults(t *testing.T) {
 			t.Errorf("class %d of a new level: %v, want about %v", a, probs.At(0, a), probs.At(1, a))
 		}
 	}
-	last := func(p *GLMPosterior) (mean, sd float64) { // of a new level of the second group
+	last := func(p *GLMPosterior) (mean, sd float64) { // the effect of a new level of the second group
 		s := p.Groups()[1]
 		return s.Mean.At(s.Levels-1, 0), s.SD.At(s.Levels-1, 0)
 	}
