@@ -57,7 +57,7 @@ func (c *classSet) probs(p []float64, x float64, u func(c int) [2]float64) {
 	}
 }
 
-// response draws a class at x in level g.
+// response returns a random class for the given x and level g.
 func (c *classSet) response(x float64, g int, rng *rand.Rand) float64 {
 	p := make([]float64, len(c.w))
 	c.probs(p, x, func(k int) [2]float64 { return c.u[k][g] })

@@ -20,7 +20,7 @@ import (
 type ClassFactor struct {
 	Learn       bool
 	Independent bool      // L is diagonal
-	Scale       []float64 // scales of the half-normal priors; nil means no prior; see Factor
+	Scale       []float64 // scales of the half-normal priors, or nil without priors, as in Factor
 	// Unit holds the standard deviations with which the rows of a level determine its effects. A standard
 	// deviation below ZeroEffect units stands for 0.
 	Unit []float64

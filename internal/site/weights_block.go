@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// This file steps a block of rows while the other rows are held. q is over the weights. The
+// This file takes steps of a block of rows and holds the other rows. q is a distribution of weights. The
 // rows outside the block are a Remainder, and a Pace measures how well blocks work.
 // WeightAlgebra, survey.go and the streams of the root package call it.
 

@@ -39,9 +39,9 @@ func OutcomeFor(lik pgsvi.Likelihood, name, positive string) []data.Column {
 	return nil
 }
 
-// ExplainOutcome adds a line to an error about an outcome: the likelihood, if it needs numbers and the
-// outcome has none, or the flag -positive, if the outcome has two labels. It returns other errors
-// unchanged.
+// ExplainOutcome adds a line to an error about an outcome. The line names the likelihood if it needs
+// numbers and the outcome is text, or the flag -positive if the outcome has two labels. Other errors
+// stay unchanged.
 func ExplainOutcome(err error, lik pgsvi.Likelihood, name string) error {
 	var undecided *data.DecisionError
 	if !errors.As(err, &undecided) {
