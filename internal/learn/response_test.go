@@ -123,3 +123,47 @@ func TestCommon(t *testing.T) {
 			wide.Cols)
 	}
 }
+
+// hilbert returns the Curved of the rows of Hilbert's matrix, whose columns are nearly collinear, and its
+// matrix.
+func hilbert(d int, prec, gamma float64) (*Curved, *mat.SymDense) {
+	x := &design.Matrix{Rows: d, Cols: d, Dense: make([]float64, d*d)}
+	c := &Curved{X: x, Prec: make([]float64, d), Gamma: make([]float64, d), Variance: make([]float64, d)}
+	p := mat.NewSymDense(d, nil)
+	for i := range d {
+		row := x.Dense[i*d : (i+1)*d]
+		for j := range row {
+			row[j] = 1 / float64(i+j+1)
+		}
+		c.Prec[i], c.Gamma[i] = prec, gamma
+		p.SymRankOne(p, gamma, mat.NewVecDense(d, row))
+	}
+	for j := range d {
+		p.SetSym(j, j, p.At(j, j)+prec)
+		c.Variance[j] = 1 / p.At(j, j)
+	}
+	return c, p
+}
+
+// TestResponseCollinear checks the responses of nearly collinear columns, whose solves take more steps
+// than there are columns.
+func TestResponseCollinear(t *testing.T) {
+	c, p := hilbert(12, 1, 1e4)
+	var chol mat.Cholesky
+	var want mat.SymDense
+	if !chol.Factorize(p) || chol.InverseTo(&want) != nil {
+		t.Fatal("no inverse")
+	}
+	s := c.Response(1)
+	if s == nil {
+		t.Fatal("no response")
+	}
+	got := s.Sym()
+	for i := range 12 {
+		for j := range i + 1 {
+			if off := got.At(i, j) - want.At(i, j); !(math.Abs(off) < 1e-6) {
+				t.Errorf("covariance of %d and %d: %v, want %v", i, j, got.At(i, j), want.At(i, j))
+			}
+		}
+	}
+}

@@ -123,7 +123,9 @@ func (c *Curved) mul(dst, x, eta []float64) {
 }
 
 // Solve stores (Λ + XᵀΓX)⁻¹b in dst by conjugate gradients.
-func (c *Curved) Solve(dst, b []float64) { c.solve(dst, b, curvedTol, curvedSteps) }
+func (c *Curved) Solve(dst, b []float64) {
+	c.solve(dst, b, curvedTol, min(len(b), curvedSteps))
+}
 
 // solve is Solve with at most the given number of steps. It reports whether the norm of the residual
 // is at most tol times the norm of b.
@@ -136,7 +138,7 @@ func (c *Curved) solve(dst, b []float64, tol float64, steps int) bool {
 	floats.MulTo(z, c.Variance, r)
 	copy(p, z)
 	rz, enough := floats.Dot(r, z), tol*floats.Norm(b, 2)
-	for range min(d, steps) {
+	for range steps {
 		if !(floats.Norm(r, 2) > enough) {
 			break
 		}
