@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -188,5 +190,41 @@ func TestStreamSalvage(t *testing.T) {
 	}
 	if p := streamPosterior(t, s); math.Abs(p.Mean(nil)[0]-math.Log(2)) > 0.05 {
 		t.Errorf("mean %v, want log 2", p.Mean(nil))
+	}
+}
+
+// TestStreamNoiseAdd checks that rows that are taken back leave the sums and the kept responses of the
+// other rows.
+func TestStreamNoiseAdd(t *testing.T) {
+	t.Parallel()
+	buffer := func(rows ...int) *term.Buffer {
+		b := term.NewBuffer(2)
+		for _, i := range rows {
+			b.Add([]int{0}, []float64{float64(i)}, float64(i*i%7), 0.5, float64(1+i%2), true)
+		}
+		return b
+	}
+	fill := func() *streamNoise {
+		return &streamNoise{lik: GaussianNoise{Var: 1}, step: 1, x1: make([]float64, 2), x2: make([]float64, 2)}
+	}
+	got, want := fill(), fill()
+	got.add(nil, buffer(0, 1, 2, 3, 4, 5, 6, 7), nil, 1)
+	got.add(nil, buffer(6, 1, 3), nil, -1)
+	want.add(nil, buffer(0, 2, 4, 5, 7), nil, 1)
+	if got.square != want.square || got.weight != want.weight || !slices.Equal(got.x1, want.x1) ||
+		!slices.Equal(got.x2, want.x2) {
+		t.Errorf("sums %+v, want %+v", got, want)
+	}
+	// Σ w(y − o)², Σ w and Σ wx over the rows 0, 2, 4, 5 and 7
+	if got.square != 39.75 || got.weight != 7 || got.x1[0] != 30 || got.x2[0] != 168 {
+		t.Errorf("sums %+v", got)
+	}
+	for _, s := range []*streamNoise{got, want} {
+		if slices.Sort(s.y); len(s.y) != 5 || len(s.w) != 5 {
+			t.Errorf("%d responses with %d weights, want 5", len(s.y), len(s.w))
+		}
+	}
+	if !slices.Equal(got.y, want.y) {
+		t.Errorf("responses %v, want %v", got.y, want.y)
 	}
 }
